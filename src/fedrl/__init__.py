@@ -1,0 +1,25 @@
+"""Federated reinforcement learning across environments that differ.
+
+>>> import fedrl
+>>> task = fedrl.families.WindyCliffs().task(agents=5, seeds=8)
+>>> result = fedrl.tabular.run(
+...     "qavg", task.P, task.R, gamma=task.gamma, d0=task.d0, E=4, iterations=640, lr=1e-3, decay=0.1
+... )
+>>> result.objective.shape
+(8, 161)
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+__version__ = "0.1.0"
+__all__ = ["FedrlError", "__version__", "families", "tabular"]
+
+from fedrl.errors import FedrlError
+
+
+def __getattr__(name: str) -> ModuleType:
+    # JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
+    if name in ("families", "tabular"):
+        return import_module(f"fedrl.{name}")
+    raise AttributeError(f"module 'fedrl' has no attribute {name!r}")

@@ -1,0 +1,72 @@
+"""The commands and their arguments. Heavy imports wait until a command runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Reproduce a table or figure of Jin et al. (2022) and compare it with what was published.
+
+    Work that is already in the folder is not done again: an interrupted command continues where it
+    was. The exit status is 1 if a number is off by more than 3 combined standard errors.
+    """
+
+    target: Annotated[Literal["table1", "table2", "figure2"], tyro.conf.Positional]
+    """What to reproduce."""
+    seeds: int | None = None
+    """Independent repetitions; 16000 as in the paper unless --quick."""
+    quick: bool = False
+    """300 seeds instead of 16000."""
+    out: Path | None = None
+    """Folder for the results; `results/TARGET-SEEDS-seeds` unless given."""
+    seed: int = 0
+    """Root of all random numbers."""
+    piece: int | None = None
+    """Seeds between two saves; does not change the results."""
+
+    def run(self) -> int:
+        from fedrl.errors import FedrlError
+        from fedrl.papers.jin2022.cells import SEEDS
+        from fedrl.papers.jin2022.reproduce import QUICK_SEEDS, reproduce
+
+        if self.quick and self.seeds is not None:
+            raise FedrlError("--quick and --seeds exclude each other: give one of them")
+        seeds = self.seeds if self.seeds is not None else QUICK_SEEDS if self.quick else SEEDS
+        agrees = reproduce(self.target, seeds=seeds, out=self.out, seed=self.seed, piece=self.piece)
+        return 0 if agrees else 1
+
+
+@dataclass(frozen=True)
+class List:
+    """Show what there is: families of environments, algorithms, reproductions."""
+
+    def run(self) -> int:
+        from dataclasses import fields
+
+        from rich.console import Console
+        from rich.table import Table
+
+        from fedrl.families import FAMILIES
+        from fedrl.papers.jin2022.cells import TARGETS
+        from fedrl.tabular import ALGORITHMS
+
+        def first_line(kind: type) -> str:
+            return (kind.__doc__ or "").partition("\n")[0]
+
+        def settings(kind: type) -> str:
+            return ", ".join(f"{field.name}={field.default}" for field in fields(kind))
+
+        table = Table(box=None, pad_edge=False)
+        for column in ("kind", "name", "what it is", "settings"):
+            table.add_column(column)
+        for kind, known in (("family", FAMILIES), ("algorithm", ALGORITHMS)):
+            for name, entry in known.items():
+                table.add_row(kind, name, first_line(entry), settings(entry))
+        for target, cells in TARGETS.items():
+            table.add_row("reproduction", target, f"{len(cells)} cells of Jin et al. (2022)", "")
+        Console().print(table)
+        return 0

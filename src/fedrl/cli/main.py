@@ -1,0 +1,44 @@
+"""Entry point of the command line: arguments in, exit status out."""
+
+import sys
+from typing import Annotated
+
+import tyro
+
+from fedrl import __version__
+from fedrl.cli.commands import List, Reproduce
+from fedrl.errors import FedrlError
+
+Command = (
+    Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+)
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; 0: done, 1: it found a disagreement, 2: bad input, 130: interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"fedrl {__version__}")
+        return 0
+    command = tyro.cli(
+        Command,  # type: ignore[arg-type]
+        prog="fedrl",
+        description="Federated reinforcement learning across environments that differ. "
+        "`fedrl --version` prints the version.",
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    try:
+        return command.run()
+    except FedrlError as error:
+        print(f"fedrl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "\nfedrl: interrupted; what is finished is saved, the same command continues from there",
+            file=sys.stderr,
+        )
+        return INTERRUPTED

@@ -1,0 +1,16 @@
+"""The one error users see: a sentence that names the argument and what is allowed."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FedrlError(ValueError):
+    """Bad input, found before any work started."""
+
+
+def unknown_name(what: str, name: object, known: Iterable[str]) -> FedrlError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    near = get_close_matches(str(name).lower(), names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return FedrlError(f"unknown {what} {name!r}: {hint}choose from {', '.join(map(repr, names))}")

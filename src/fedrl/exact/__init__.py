@@ -1,0 +1,1 @@
+"""Exact float64 mathematics for many small MDPs at once."""

@@ -1,0 +1,37 @@
+"""The layout of the exact code: one (agent, replicate) pair is a lane, and lanes are the last axis.
+
+With the lanes last, every operation on a small table is a long loop over contiguous memory that
+the compiler vectorises; with the lanes first it would be many short ones. Lane number =
+agent * replicates + replicate.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def to_lanes(x: jax.Array) -> jax.Array:
+    """(replicates, agents, ...) -> (..., lanes)."""
+    moved = jnp.moveaxis(x, (1, 0), (-2, -1))
+    return moved.reshape(*moved.shape[:-2], -1)
+
+
+def agents_and_replicates(x: jax.Array, agents: int) -> jax.Array:
+    """(..., lanes) -> (..., agents, replicates)."""
+    return x.reshape(*x.shape[:-1], agents, -1)
+
+
+def mean_over_agents(x: jax.Array, agents: int) -> jax.Array:
+    """(..., lanes) -> (..., replicates)."""
+    stacked = agents_and_replicates(x, agents)
+    # Summed in agent order by hand: the order of a compiled reduction may depend on its shape.
+    total = stacked[..., 0, :]
+    for agent in range(1, agents):
+        total = total + stacked[..., agent, :]
+    return total / agents
+
+
+def to_every_agent(x: jax.Array, agents: int) -> jax.Array:
+    """(..., replicates) -> (..., lanes): the same table for every agent."""
+    # Not jnp.tile: its index arithmetic, inlined, would turn the vector loops that read the result
+    # into scalar ones.
+    return jnp.concatenate([x] * agents, axis=-1)

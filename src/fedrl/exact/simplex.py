@@ -1,0 +1,26 @@
+"""Euclidean projection onto the probability simplex."""
+
+import jax
+import jax.numpy as jnp
+
+# Up to this many actions all pairs are compared; beyond it, sorting is cheaper.
+PAIRWISE_LIMIT = 16
+
+
+def project(v: jax.Array) -> jax.Array:
+    """The nearest probability vector to each v[s, :, lane], for v of shape (S, A, lanes).
+
+    The projection is max(v - tau, 0) with tau = max_k (sum of the k largest - 1) / k: that ratio
+    rises as long as the next entry is above it, and falls from then on.
+    """
+    actions = v.shape[1]
+    if actions <= PAIRWISE_LIMIT:
+        # The k largest entries are those at least as large as some entry of v.
+        at_least = [v[:, b][:, None] >= v for b in range(actions)]
+        count = sum(mask.astype(v.dtype) for mask in at_least)
+        total = sum(jnp.where(mask, v[:, b][:, None], 0.0) for b, mask in enumerate(at_least))
+    else:
+        total = jnp.cumsum(-jnp.sort(-v, axis=1), axis=1)
+        count = jnp.arange(1, actions + 1, dtype=v.dtype)[None, :, None]
+    tau = jnp.max((total - 1.0) / count, axis=1, keepdims=True)
+    return jnp.maximum(v - tau, 0.0)

@@ -1,0 +1,148 @@
+"""What all families of tabular environments have in common."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrl.errors import FedrlError
+from fedrl.keys import Purpose, replicate_keys
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Federated problems drawn from a family, one per seed; arrays as `fedrl.tabular.run` takes them."""
+
+    P: Floats
+    """Transition probabilities of the agents' environments, (seeds, n, S, A, S)."""
+    R: Floats
+    """Rewards, (seeds, S, A)."""
+    gamma: float
+    """Discount factor."""
+    d0: Floats
+    """Initial state distribution, (S,)."""
+    centre: Floats | None
+    """With `kappa`: the environment the others are noisy copies of, (seeds, 1, S, A, S)."""
+    held_out: Floats | None
+    """Newly generated environments to evaluate in, (seeds, M, S, A, S)."""
+
+
+class Draw(NamedTuple):
+    """One seed's environments; arrays of a Task without the seeds axis."""
+
+    P: jax.Array
+    R: jax.Array
+    centre: jax.Array | None
+    held_out: jax.Array | None
+
+
+class TabularFamily(ABC):
+    """Environments as transition matrices. Subclasses are frozen dataclasses of settings."""
+
+    name: ClassVar[str]
+    gamma: float
+
+    @property
+    @abstractmethod
+    def states(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def actions(self) -> int: ...
+
+    @abstractmethod
+    def d0(self) -> Floats:
+        """Initial state distribution, (S,)."""
+
+    @abstractmethod
+    def rewards(self, key: jax.Array) -> jax.Array:
+        """R (S, A), the same in all environments of a seed."""
+
+    @abstractmethod
+    def environments(self, key: jax.Array, n: int) -> jax.Array:
+        """N independent environments, (n, S, A, S)."""
+
+    @abstractmethod
+    def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+        """P_0 (S, A, S) and n directions P_k (n, S, A, S) in which it can be disturbed."""
+
+    @abstractmethod
+    def draw(
+        self,
+        policy: Floats | None = None,
+        *,
+        P: Floats | None = None,
+        ax: "Axes | None" = None,
+    ) -> "Axes":
+        """A picture of an environment, with arrows for a policy (S, A)."""
+
+    def noisy_copies(self, key: jax.Array, n: int, kappa: jax.Array) -> jax.Array:
+        """P_0 and n - 1 copies kappa P_k + (1 - kappa) P_0 of it, (n, S, A, S)."""
+        centre, noise = self.centre_and_noise(key, n - 1)
+        return jnp.concatenate([centre[None], kappa * noise + (1.0 - kappa) * centre])
+
+    @partial(jax.jit, static_argnums=(0, 2, 4))
+    def draws(self, keys: jax.Array, agents: int, kappa: jax.Array | None, held_out: int) -> Draw:
+        """The environments of one seed for each key, as one compiled program."""
+
+        def one(key: jax.Array) -> Draw:
+            training, rewards, new = jax.random.split(key, 3)
+            if kappa is None:
+                P, centre = self.environments(training, agents), None
+            else:
+                P = self.noisy_copies(training, agents, kappa)
+                centre = P[:1]
+            others = self.environments(new, held_out) if held_out else None
+            return Draw(P, self.rewards(rewards), centre, others)
+
+        return jax.vmap(one)(keys)
+
+    def task(
+        self,
+        *,
+        agents: int = 5,
+        seeds: int = 1,
+        seed: int = 0,
+        kappa: float | None = None,
+        held_out: int = 0,
+        first_seed: int = 0,
+    ) -> Task:
+        """Draw federated problems, one per seed.
+
+        Args:
+            agents: environments in a problem.
+            seeds: problems; number i depends on `seed` and `first_seed` + i alone.
+            seed: root of all random numbers.
+            kappa: heterogeneity in [0, 1]: the first environment is P_0, the others are
+                kappa P_k + (1 - kappa) P_0; None: independent environments.
+            held_out: number of newly generated environments beside the agents' own.
+            first_seed: where to start counting.
+
+        """
+        for name, value, smallest in (
+            ("agents", agents, 1),
+            ("seeds", seeds, 1),
+            ("seed", seed, 0),
+            ("held_out", held_out, 0),
+            ("first_seed", first_seed, 0),
+        ):
+            if not isinstance(value, int) or value < smallest:
+                raise FedrlError(f"{name} must be an integer of at least {smallest}, got {value!r}")
+        if kappa is not None and not 0 <= kappa <= 1:
+            raise FedrlError(f"kappa must be a number in [0, 1] or None, got {kappa!r}")
+        with jax.enable_x64(True):
+            replicates = jnp.arange(first_seed, first_seed + seeds, dtype=jnp.uint32)
+            keys = replicate_keys(seed, replicates, Purpose.ENVIRONMENTS)
+            mixing = None if kappa is None else jnp.float64(kappa)
+            drawn = jax.tree.map(np.asarray, self.draws(keys, agents, mixing, held_out))
+        return Task(drawn.P, drawn.R, self.gamma, self.d0(), drawn.centre, drawn.held_out)

@@ -1,0 +1,1 @@
+"""Rounds: local updates, average, send back."""

@@ -1,0 +1,89 @@
+"""Many replicates: in blocks that fit the cache, on every core and every device.
+
+The size of a block follows from the size of the problem and the kind of device alone, and the last
+block is filled up. A replicate therefore goes through the same arithmetic however many others are
+run, on however many devices: on one kind of device its result is the same to the last bit.
+"""
+
+import os
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import jax
+
+Block = TypeVar("Block")
+Result = TypeVar("Result")
+
+# Bytes of transition probabilities in a block: half the level-2 cache of a common core.
+CPU_BLOCK_BYTES = 400 * 1024
+CPU_LARGEST_BLOCK = 64
+# A GPU wants many lanes; bounded so that a block and its temporaries fit a small card.
+GPU_BLOCK_BYTES = 1 << 28
+GPU_LARGEST_BLOCK = 8192
+# Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
+VECTOR = 8
+
+
+def block_size(bytes_per_replicate: int, platform: str) -> int:
+    """Replicates in a block; one, if a single one already fills the cache."""
+    budget, largest = (
+        (CPU_BLOCK_BYTES, CPU_LARGEST_BLOCK)
+        if platform == "cpu"
+        else (GPU_BLOCK_BYTES, GPU_LARGEST_BLOCK)
+    )
+    if bytes_per_replicate > budget:
+        return 1
+    return max(VECTOR, min(largest, budget // bytes_per_replicate // VECTOR * VECTOR))
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def worker_devices() -> list[jax.Device]:
+    """The device of each block that may run at the same time as the others.
+
+    XLA runs programs on one CPU device side by side when they come from several threads, so a
+    single CPU device is listed once for each core.
+    """
+    devices = jax.local_devices()
+    if len(devices) == 1 and devices[0].platform == "cpu":
+        return devices * available_cores()
+    return devices
+
+
+def map_blocks(
+    work: Callable[[Block, jax.Device], Result], blocks: Sequence[Block]
+) -> list[Result]:
+    """`work(block, device)` for every block, in order, on all workers.
+
+    The first block of each device runs alone, so that a program is compiled once and not by every
+    thread at the same time. An interrupt or an error waits for the blocks under way, no others.
+    """
+    devices = worker_devices()
+    distinct = list(dict.fromkeys(devices))
+    first = [work(block, device) for block, device in zip(blocks, distinct, strict=False)]
+    rest = blocks[len(first) :]
+    if not rest:
+        return first
+    free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
+    for device in devices:
+        free.put(device)
+
+    def on_free_device(block: Block) -> Result:
+        device = free.get()
+        try:
+            return work(block, device)
+        finally:
+            free.put(device)
+
+    pool = ThreadPoolExecutor(len(devices), thread_name_prefix="fedrl-block")
+    try:
+        return first + list(pool.map(on_free_device, rest))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,1 @@
+"""What one agent does between two communications."""

@@ -1,0 +1,1 @@
+"""Jin, Peng, Yang, Wang, Zhang: Federated RL with Environment Heterogeneity, AISTATS 2022."""

@@ -1,0 +1,117 @@
+"""`fedrl reproduce`: run what is missing, compare with what was published, draw it."""
+
+from pathlib import Path
+
+import jax
+from rich.console import Console
+
+from fedrl import __version__
+from fedrl.errors import FedrlError, unknown_name
+from fedrl.experiment.run_directory import RunDirectory
+from fedrl.papers.jin2022 import figures
+from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
+from fedrl.papers.jin2022.work import Measured, cost, run_piece, summarise
+from fedrl.report.comparison import Comparison, print_comparisons, write_csv
+from fedrl.report.progress import WorkProgress
+
+QUICK_SEEDS = 300
+# Seeds between two saves: a few seconds of work.
+PIECE_ON_CPU = 512
+PIECE_ON_ACCELERATOR = 16_384
+
+
+def reproduce(
+    target: str,
+    *,
+    seeds: int = SEEDS,
+    out: Path | None = None,
+    seed: int = 0,
+    piece: int | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Reproduce a table or figure; True if every cell is within 3 combined standard errors."""
+    if target not in TARGETS:
+        raise unknown_name("target", target, TARGETS)
+    if not 2 <= seeds <= 100_000:
+        raise FedrlError(f"--seeds must be between 2 and 100000, got {seeds}")
+    if not 0 <= seed < 2**32:
+        raise FedrlError(f"--seed must be between 0 and {2**32 - 1}, got {seed}")
+    if piece is not None and piece < 1:
+        raise FedrlError(f"--piece must be at least 1, got {piece}")
+    console = console or Console()
+    cells = TARGETS[target]
+    platform = jax.local_devices()[0].platform
+    directory = RunDirectory.open(
+        out or Path("results") / f"{target}-{seeds}-seeds",
+        {
+            "reproduces": f"{target} of Jin et al., AISTATS 2022",
+            "seeds": seeds,
+            "seed": seed,
+            # Bit-for-bit repetition is promised for one version and one kind of device.
+            "fedrl": __version__,
+            "jax": jax.__version__,
+            "platform": platform,
+            "cells": {cell.slug: cell.described() for cell in cells},
+        },
+    )
+    size = piece or (PIECE_ON_CPU if platform == "cpu" else PIECE_ON_ACCELERATOR)
+    measured = _run_missing(cells, directory, seeds, seed, size, target, console)
+    return _report(target, cells, measured, directory.path, console)
+
+
+def _run_missing(
+    cells: list[Cell],
+    directory: RunDirectory,
+    seeds: int,
+    seed: int,
+    size: int,
+    target: str,
+    console: Console,
+) -> list[Measured]:
+    work = {cell: list(directory.missing(cell.slug, seeds, size)) for cell in cells}
+    total = sum(cost(cell) * seeds for cell in cells)
+    left = sum(cost(cell) * (stop - start) for cell in cells for start, stop in work[cell])
+    with WorkProgress(f"{target}, {seeds} seeds", total, total - left, console) as progress:
+        for cell, ranges in work.items():
+            progress.now_at(cell.slug)
+            for start, stop in ranges:
+                directory.save(cell.slug, start, stop, run_piece(cell, start, stop, seed))
+                progress.advance(cost(cell) * (stop - start))
+    return [summarise(cell, directory.load(cell.slug)) for cell in cells]
+
+
+def _report(
+    target: str, cells: list[Cell], measured: list[Measured], folder: Path, console: Console
+) -> bool:
+    comparisons = [
+        Comparison(
+            labels=_labels(target, cell),
+            published=cell.published,
+            published_se=cell.published_se,
+            mean=ours.mean,
+            se=ours.se,
+            seeds=ours.seeds,
+        )
+        for cell, ours in zip(cells, measured, strict=True)
+    ]
+    table = "table2" if target == "figure2" else target
+    write_csv(folder / f"{table}.csv", comparisons)
+    drawn = figures.draw(target, cells, measured, folder)
+    print_comparisons(f"{target} of Jin et al. (2022)", comparisons, console)
+    for path in drawn:
+        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
+    console.print(f"results {folder}", soft_wrap=True, highlight=False)
+    return all(comparison.agrees for comparison in comparisons)
+
+
+def _labels(target: str, cell: Cell) -> dict[str, str]:
+    """The columns of the published tables, in their order."""
+    E = f"{cell.E:g}"
+    if target == "table1":
+        return {
+            "kappa": str(cell.kappa),
+            "family": cell.family,
+            "algorithm": cell.algorithm,
+            "E": E,
+        }
+    return {"E": E, "family": cell.family, "algorithm": cell.algorithm}

@@ -1,0 +1,80 @@
+"""Progress of long jobs: a live bar on a terminal, a line now and then in a log."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+# Seconds between two lines where there is no terminal.
+LOG_EVERY = 15.0
+
+
+def in_words(seconds: float) -> str:
+    """About how long, for people."""
+    if seconds < 90:
+        return f"{max(seconds, 0):.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+class WorkProgress:
+    """How much of the work is done, and how long the rest will take at the speed so far.
+
+    `total` and `done` are in any unit proportional to time; what was done by an earlier run counts
+    as done but not towards the speed.
+    """
+
+    def __init__(self, title: str, total: float, done: float, console: Console) -> None:
+        self._title, self._total, self._done = title, total, done
+        self._console = console
+        self._at_start = done
+        self._started = self._logged = time.monotonic()
+        self._part = ""
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=total, completed=done, left="")
+
+    def __enter__(self) -> "WorkProgress":
+        if self._at_start:
+            share = self._at_start / self._total
+            self._console.print(
+                f"{self._title}: {share:.0%} was done before, continuing", highlight=False
+            )
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def now_at(self, part: str) -> None:
+        """Name the part that is being worked on."""
+        self._part = part
+        self._bar.update(self._task, description=f"{self._title}: {part}")
+
+    def advance(self, amount: float) -> None:
+        """Count finished work."""
+        self._done += amount
+        now = time.monotonic()
+        speed = (self._done - self._at_start) / max(now - self._started, 1e-9)
+        left = f"about {in_words((self._total - self._done) / speed)} left"
+        self._bar.update(self._task, completed=self._done, left=left)
+        if not self._console.is_terminal and now - self._logged > LOG_EVERY:
+            self._logged = now
+            self._console.print(
+                f"{self._title}: {self._done / self._total:.0%} done, {left} ({self._part})",
+                highlight=False,
+            )

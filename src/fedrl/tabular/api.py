@@ -1,0 +1,189 @@
+"""`fedrl.tabular.run` and its relatives: the Python interface to the exact algorithms."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedrl.exact import mdp
+from fedrl.exact.lanes import mean_over_agents, to_every_agent, to_lanes
+from fedrl.federation.replicates import Floats, Problems, Schedule, run_replicates
+from fedrl.learners.sampled import SampledQAvg
+from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg, TabularLearner
+from fedrl.tabular import checks
+
+ALGORITHMS: dict[str, type] = {
+    learner.name: learner for learner in (QAvg, ProjPAvg, SoftPAvg, SampledQAvg)
+}
+"""Learners by name; each is a dataclass of its settings."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a federated run learned. With a seeds axis in the input, arrays have it in front."""
+
+    policy: Floats
+    """Policy of the averaged table, (S, A): probabilities of actions."""
+    shared: Floats
+    """The averaged table, (S, A): Q values, action probabilities or logits."""
+    objective: Floats
+    """Mean return of the averaged policy over the agents' environments, after 0, 1, ... rounds."""
+    evaluation: Floats | None
+    """The same in the environments of `evaluate_on`; None without."""
+    iterations: NDArray[np.int64]
+    """Local updates done at each entry of `objective`."""
+    algorithm: TabularLearner
+    """The learner and its settings."""
+    _independent: "_Independent" = field(repr=False)
+
+    @cached_property
+    def baseline(self) -> Floats:
+        """The Baseline at the same iterations: independent learners, never averaged.
+
+        The mean over agents i and environments j of agent i's policy in environment j. The
+        independent run takes place when this is first asked for.
+        """
+        return self._independent.objective(self.iterations)
+
+
+@dataclass(frozen=True)
+class _Independent:
+    """The same run without communication."""
+
+    learner: TabularLearner
+    problems: Problems
+    schedule: Schedule
+    gamma: float
+    seed: int
+    seed_axis: bool
+
+    def objective(self, iterations: NDArray[np.int64]) -> Floats:
+        outcome = run_replicates(
+            self.learner,
+            self.problems,
+            self.schedule.without_communication(),
+            gamma=self.gamma,
+            seed=self.seed,
+            with_baseline=True,
+        )
+        record = outcome.baseline[:, iterations]
+        return record if self.seed_axis else record[0]
+
+
+def run(
+    algorithm: str | TabularLearner,
+    P: ArrayLike,
+    R: ArrayLike,
+    *,
+    gamma: float,
+    d0: ArrayLike | None = None,
+    E: float | Literal["inf"] = 1,
+    iterations: int,
+    lr: checks.LearningRate,
+    decay: float | None = None,
+    init: ArrayLike | None = None,
+    evaluate_on: ArrayLike | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Learn one policy for n environments that differ in their dynamics.
+
+    Args:
+        algorithm: `"qavg"`, `"projpavg"`, `"softpavg"` or `"sampled-qavg"`, or a learner.
+        P: transition probabilities P(s' | s, a), (n, S, A, S) or (seeds, n, S, A, S).
+        R: rewards, (S, A) or (seeds, S, A).
+        gamma: discount factor in [0, 1).
+        d0: initial state distribution, (S,) or (seeds, S); uniform if None.
+        E: local updates between two communications; `inf`: never, the average is only evaluated.
+        iterations: local updates of each agent; the last round is shorter if E does not divide it.
+        lr: step size; a number, one number per iteration, or a function of t = 0, 1, ...
+        decay: factor on the step size, per seed, when a round improves the objective by less than
+            0.1 % (from the fourth round on); None: constant steps.
+        init: initial table shared by all agents, (S, A) or (seeds, S, A); None draws the table of
+            the paper's experiments from `seed`.
+        evaluate_on: further environments to evaluate in, (m, S, A, S) or (seeds, m, S, A, S).
+        seed: root of all random numbers.
+        options: settings of the learner: `update="value" | "q"` for qavg, `gradient="natural" |
+            "plain"` for softpavg, `epsilon` and `restart` for sampled-qavg.
+
+    >>> import numpy as np
+    >>> P = np.array([[[[0.9, 0.1]], [[0.2, 0.8]]], [[[0.5, 0.5]], [[0.2, 0.8]]]])
+    >>> result = run("qavg", P, [[1.0], [0.0]], gamma=0.5, E=1, iterations=60, lr=1.0)
+    >>> result.shared.round(3).tolist()  # value iteration in the mean environment
+    [[1.636], [0.182]]
+
+    """
+    learner = checks.learner_from(algorithm, options, ALGORITHMS)
+    table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
+    problems, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
+    checked_gamma = checks.discount(gamma)
+    schedule = Schedule(
+        lr=checks.step_sizes(lr, checks.whole("iterations", iterations)),
+        E=checks.period(E),
+        decay=checks.decay_factor(decay),
+    )
+    checked_seed = checks.whole("seed", seed, smallest=0, largest=2**32 - 1)
+    outcome = run_replicates(learner, problems, schedule, gamma=checked_gamma, seed=checked_seed)
+
+    def squeeze(x: Floats) -> Floats:
+        return x if seed_axis else x[0]
+
+    return Result(
+        policy=squeeze(outcome.policy),
+        shared=squeeze(outcome.table),
+        objective=squeeze(outcome.objective),
+        evaluation=None if evaluate_on is None else squeeze(outcome.evaluation),
+        iterations=schedule.recorded_at,
+        algorithm=learner,
+        _independent=_Independent(
+            learner, problems, schedule, checked_gamma, checked_seed, seed_axis
+        ),
+    )
+
+
+@jax.jit
+def _mean_objective(
+    policy: jax.Array, P: jax.Array, R: jax.Array, gamma: jax.Array, d0: jax.Array
+) -> jax.Array:
+    count = P.shape[1]
+
+    def lanes(x: jax.Array) -> jax.Array:
+        return to_every_agent(jnp.moveaxis(x, 0, -1), count)
+
+    mdps = mdp.MDPs(to_lanes(P), lanes(R), lanes(d0), gamma)
+    return mean_over_agents(mdp.objective(mdps, lanes(policy)), count)
+
+
+def objective(
+    policy: ArrayLike, P: ArrayLike, R: ArrayLike, gamma: float, d0: ArrayLike | None = None
+) -> float | Floats:
+    """Mean over environments of the discounted return of `policy` from d0 (eq. 1 of the paper).
+
+    A number, or one per seed if any argument has a seeds axis.
+    """
+    table = checks.Table("policy", policy, probabilities=True)
+    arrays, seed_axis = checks.problems(P, R, d0, table=table)
+    checked_gamma = checks.discount(gamma)
+    with jax.enable_x64(True):
+        result = _mean_objective(
+            jnp.asarray(arrays.init),
+            jnp.asarray(arrays.P),
+            jnp.asarray(arrays.R),
+            jnp.float64(checked_gamma),
+            jnp.asarray(arrays.d0),
+        )
+    values = np.asarray(result)
+    return values if seed_axis else float(values[0])
+
+
+def imaginary(P: ArrayLike) -> Floats:
+    """The imaginary environment: the mean of the agents' transition probabilities.
+
+    (n, S, A, S) -> (S, A, S), or with a seeds axis in front of both.
+    """
+    mean: Floats = checks.transitions("P", P).mean(axis=1)
+    return mean if np.ndim(P) == 5 else mean[0]

@@ -1,0 +1,219 @@
+"""Every argument of fedrl.tabular, checked before any work starts."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from math import inf, isinf
+from numbers import Integral, Real
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedrl.errors import FedrlError, unknown_name
+from fedrl.federation.replicates import Floats, Problems
+from fedrl.learners.tabular import TabularLearner
+
+# How far a row of probabilities may be from a sum of one: the rounding of float32 input.
+SUM_TOLERANCE = 1e-6
+
+LearningRate = float | ArrayLike | Callable[[np.ndarray], ArrayLike]
+
+
+def floats(name: str, value: ArrayLike) -> Floats:
+    """`value` as a float64 array without NaN or infinity."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FedrlError(
+            f"{name} must be an array of numbers, got {type(value).__name__}"
+        ) from None
+    if not np.isfinite(array).all():
+        raise FedrlError(f"{name} must be finite, but it has NaN or infinite entries")
+    return array
+
+
+def _check_distribution(name: str, array: Floats, over: str) -> None:
+    """Refuse rows that are not probabilities over the last axis."""
+    if array.size and array.min() < 0:
+        raise FedrlError(
+            f"{name} must hold probabilities >= 0, but its smallest entry is {array.min():g}"
+        )
+    sums = array.sum(axis=-1)
+    if array.size and np.abs(sums - 1).max() > SUM_TOLERANCE:
+        worst = np.unravel_index(np.abs(sums - 1).argmax(), sums.shape)
+        where = f" at index {tuple(map(int, worst))}" if worst else ""
+        raise FedrlError(
+            f"{name} must sum to 1 over {over} (its last axis), but the sum{where} is {sums[worst]:.6g}"
+        )
+
+
+def _with_shape(name: str, array: Floats, shape: tuple[int, ...], letters: str) -> Floats:
+    """`array` of shape `shape` or (seeds, *shape); returned with the seeds axis, maybe of size 1."""
+    if array.shape == shape:
+        return array[None]
+    if array.ndim == len(shape) + 1 and array.shape[1:] == shape and array.shape[0]:
+        return array
+    sizes = ", ".join(map(str, shape))
+    raise FedrlError(
+        f"{name} must have shape ({letters}) = ({sizes}) or (seeds, {letters}), got {array.shape}"
+    )
+
+
+def transitions(name: str, value: ArrayLike) -> Floats:
+    """Transition probabilities as (seeds, n, S, A, S); seeds may be 1."""
+    array = floats(name, value)
+    if array.ndim == 4:
+        array = array[None]
+    if array.ndim != 5 or 0 in array.shape or array.shape[-1] != array.shape[2]:
+        raise FedrlError(
+            f"{name} must have shape (n, S, A, S) or (seeds, n, S, A, S), got {np.shape(value)}"
+        )
+    _check_distribution(name, array, "the next state")
+    return array
+
+
+class Table(NamedTuple):
+    """A table (S, A) or (seeds, S, A) that comes with a problem."""
+
+    name: str
+    value: ArrayLike
+    probabilities: bool  # its rows are distributions over actions
+
+
+def problems(
+    P: ArrayLike,
+    R: ArrayLike,
+    d0: ArrayLike | None,
+    *,
+    evaluate_on: ArrayLike | None = None,
+    table: Table | None = None,
+) -> tuple[Problems, bool]:
+    """The arrays of a problem with a common seeds axis, and whether the caller gave that axis."""
+    parts: dict[str, Floats] = {"P": transitions("P", P)}
+    _, _, states, actions, _ = parts["P"].shape
+    parts["R"] = _with_shape("R", floats("R", R), (states, actions), "S, A")
+    if d0 is None:
+        parts["d0"] = np.full((1, states), 1.0 / states)
+    else:
+        parts["d0"] = _with_shape("d0", floats("d0", d0), (states,), "S")
+        _check_distribution("d0", parts["d0"], "states")
+    if evaluate_on is not None:
+        parts["held_out"] = transitions("evaluate_on", evaluate_on)
+        if parts["held_out"].shape[2:] != parts["P"].shape[2:]:
+            raise FedrlError(
+                f"evaluate_on must have the states and actions of P, (..., {states}, {actions}, "
+                f"{states}), got {np.shape(evaluate_on)}"
+            )
+    if table is not None:
+        array = floats(table.name, table.value)
+        parts["init"] = _with_shape(table.name, array, (states, actions), "S, A")
+        if table.probabilities:
+            _check_distribution(table.name, parts["init"], "actions")
+    given = [(P, 4), (R, 2), (d0, 1), (evaluate_on, 4), (table and table.value, 2)]
+    seed_axis = any(value is not None and np.ndim(value) > axes for value, axes in given)
+    return Problems(**_same_seeds(parts)), seed_axis
+
+
+def _same_seeds(parts: dict[str, Floats]) -> dict[str, Floats]:
+    """Repeat what was given once; refuse two different numbers of seeds."""
+    counts = {name: part.shape[0] for name, part in parts.items() if part.shape[0] != 1}
+    if len(set(counts.values())) > 1:
+        found = ", ".join(
+            f"{name.replace('held_out', 'evaluate_on')}: {count}" for name, count in counts.items()
+        )
+        raise FedrlError(f"all arrays must have the same number of seeds, got {found}")
+    seeds = max(counts.values(), default=1)
+    return {name: np.broadcast_to(part, (seeds, *part.shape[1:])) for name, part in parts.items()}
+
+
+def number(name: str, value: object, allowed: str, test: Callable[[float], bool]) -> float:
+    """A real number that passes `test`; `allowed` says which do."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not test(float(value)):
+        raise FedrlError(f"{name} must be {allowed}, got {value!r}")
+    return float(value)
+
+
+def discount(gamma: object) -> float:
+    return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
+
+
+def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) -> int:
+    """An integer in the given range."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Integral)
+        or not smallest <= value <= largest
+    ):
+        upper = "" if isinf(largest) else f" and at most {int(largest)}"
+        raise FedrlError(f"{name} must be an integer of at least {smallest}{upper}, got {value!r}")
+    return int(value)
+
+
+def period(E: object) -> float:
+    """Local updates between communications: a positive integer, or inf for never."""
+    if E == "inf" or (isinstance(E, float) and isinf(E) and E > 0):
+        return inf
+    if isinstance(E, float) and E.is_integer():
+        E = int(E)
+    try:
+        return whole("E", E)
+    except FedrlError:
+        raise FedrlError(f"E must be a positive integer or inf, got {E!r}") from None
+
+
+def step_sizes(lr: LearningRate, iterations: int) -> Floats:
+    """The step size of each local update, from a number, an array or a function of t."""
+    value = lr(np.arange(iterations)) if callable(lr) else lr
+    array = floats("lr", value)
+    if array.ndim == 0:
+        array = np.full(iterations, array)
+    if array.shape != (iterations,):
+        raise FedrlError(
+            f"lr must be a number, an array of one step size per iteration ({iterations},) or a "
+            f"function that makes one from t = 0, 1, ..., got shape {array.shape}"
+        )
+    if (array < 0).any() or not (array > 0).any():
+        raise FedrlError(f"lr must be positive, got a smallest step size of {array.min():g}")
+    return array
+
+
+def decay_factor(decay: object) -> float | None:
+    if decay is None:
+        return None
+    return number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
+
+
+def learner_from(
+    algorithm: str | TabularLearner, options: dict[str, Any], known: dict[str, type]
+) -> TabularLearner:
+    """A learner from its name and settings; an instance passes through."""
+    if isinstance(algorithm, tuple(known.values())):
+        if options:
+            raise FedrlError(
+                f"{next(iter(options))} belongs to the learner: set it where the learner is made"
+            )
+        learner: TabularLearner = algorithm  # type: ignore[assignment]
+    else:
+        if algorithm not in known:
+            raise unknown_name("algorithm", algorithm, known)
+        kind = known[algorithm]  # type: ignore[index]
+        for name in options:
+            settings = [field.name for field in fields(kind)]
+            if name not in settings:
+                takes = ", ".join(settings) if settings else "none"
+                raise FedrlError(
+                    f"unknown argument {name!r}: besides the common arguments {algorithm!r} takes {takes}"
+                )
+        learner = kind(**options)
+    for field in fields(learner):  # type: ignore[arg-type]
+        _check_setting(field.name, getattr(learner, field.name), get_type_hints(type(learner)))
+    return learner
+
+
+def _check_setting(name: str, value: object, hints: dict[str, Any]) -> None:
+    choices = get_args(hints[name])
+    if choices:
+        if value not in choices:
+            raise unknown_name(name, value, choices)
+    else:
+        number(name, value, "a probability in [0, 1]", lambda x: 0 <= x <= 1)
