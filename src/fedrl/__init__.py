@@ -2,9 +2,8 @@
 
 >>> import fedrl
 >>> task = fedrl.families.WindyCliffs().task(agents=5, seeds=8)
->>> result = fedrl.tabular.run(
-...     "qavg", task.P, task.R, gamma=task.gamma, d0=task.d0, E=4, iterations=640, lr=1e-3, decay=0.1
-... )
+>>> problem = dict(P=task.P, R=task.R, gamma=task.gamma, d0=task.d0)
+>>> result = fedrl.tabular.run("qavg", **problem, E=4, iterations=640, lr=1e-3, decay=0.1)
 >>> result.objective.shape
 (8, 161)
 """

@@ -17,7 +17,7 @@ class Purpose(IntEnum):
     AGENTS = 2
 
 
-def replicate_keys(seed: int, replicates: jax.Array, purpose: Purpose) -> jax.Array:
+def replicate_keys(seed: int | jax.Array, replicates: jax.Array, purpose: Purpose) -> jax.Array:
     """One key for each number in `replicates`."""
     root = jax.random.fold_in(jax.random.key(seed), purpose)
     return jax.vmap(lambda replicate: jax.random.fold_in(root, replicate))(replicates)

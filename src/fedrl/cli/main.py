@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fedrl {__version__}")
         return 0
     command = tyro.cli(
-        Command,  # type: ignore[arg-type]
+        Command,
         prog="fedrl",
         description="Federated reinforcement learning across environments that differ. "
         "`fedrl --version` prints the version.",
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "\nfedrl: interrupted; what is finished is saved, the same command continues from there",
+            "\nfedrl: interrupted; finished work is saved, the same command continues from there",
             file=sys.stderr,
         )
         return INTERRUPTED

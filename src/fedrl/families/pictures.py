@@ -105,11 +105,8 @@ def draw_graph(P: Floats, policy: Floats | None, ax: "Axes | None") -> "Axes":
             )
     for s, (x, y) in enumerate(places):
         label = f"$s_{{{s}}}$" if policy is None else f"$s_{{{s}}}$\n$a_{{{chosen[s].argmax()}}}$"
-        ax.text(
-            *(x, y, label),
-            **{"ha": "center", "va": "center", "fontsize": 9},
-            bbox={"boxstyle": "circle,pad=0.35", "facecolor": START, "edgecolor": INK},
-        )
+        box = {"boxstyle": "circle,pad=0.35", "facecolor": START, "edgecolor": INK}
+        ax.text(x, y, label, ha="center", va="center", fontsize=9, bbox=box)
     ax.set_xlim(-1.45, 1.45)
     ax.set_ylim(-1.45, 1.45)
     return ax

@@ -34,7 +34,8 @@ class RandomMDPs(TabularFamily):
     def __post_init__(self) -> None:
         if self.states < 2 or self.actions < 1:
             raise FedrlError(
-                f"states must be at least 2 and actions at least 1, got {self.states}, {self.actions}"
+                "states must be at least 2 and actions at least 1, got "
+                f"{self.states} and {self.actions}"
             )
         for setting in ("sparsity", "centre_sparsity"):
             if not 0 <= getattr(self, setting) <= 1:

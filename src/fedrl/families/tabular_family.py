@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Task:
-    """Federated problems drawn from a family, one per seed; arrays as `fedrl.tabular.run` takes them."""
+    """Federated problems drawn from a family, one per seed, as `fedrl.tabular.run` takes them."""
 
     P: Floats
     """Transition probabilities of the agents' environments, (seeds, n, S, A, S)."""

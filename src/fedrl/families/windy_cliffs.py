@@ -50,8 +50,9 @@ class WindyCliffs(TabularFamily):
             )
         if not 0 <= self.weakest <= self.strongest <= 3 or not 0 <= self.centre_wind <= 3:
             raise FedrlError(
-                "winds must satisfy 0 <= weakest <= strongest <= 3 and 0 <= centre_wind <= 3 (theta / 3"
-                f" is a probability), got {self.weakest}, {self.strongest}, {self.centre_wind}"
+                "weakest, strongest and centre_wind must be in [0, 3] (theta / 3 is a probability) "
+                f"and weakest <= strongest, got {self.weakest}, {self.strongest} and "
+                f"{self.centre_wind}"
             )
 
     @property

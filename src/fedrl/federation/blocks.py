@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 CPU_BLOCK_BYTES = 400 * 1024
 CPU_LARGEST_BLOCK = 64
 # A GPU wants many lanes; bounded so that a block and its temporaries fit a small card.
-GPU_BLOCK_BYTES = 1 << 28
+GPU_BLOCK_BYTES = 1 << 29
 GPU_LARGEST_BLOCK = 8192
 # Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
 VECTOR = 8
@@ -51,7 +51,7 @@ def worker_devices() -> list[jax.Device]:
     XLA runs programs on one CPU device side by side when they come from several threads, so a
     single CPU device is listed once for each core.
     """
-    devices = jax.local_devices()
+    devices: list[jax.Device] = jax.local_devices()
     if len(devices) == 1 and devices[0].platform == "cpu":
         return devices * available_cores()
     return devices

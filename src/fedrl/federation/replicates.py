@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedrl.exact.lanes import to_every_agent, to_lanes
 from fedrl.exact.mdp import MDPs
@@ -20,14 +20,17 @@ from fedrl.learners.tabular import TabularLearner
 Floats = NDArray[np.float64]
 
 
+Array = Floats | jax.Array
+
+
 class Problems(NamedTuple):
     """One federated problem per replicate."""
 
-    P: ArrayLike  # (replicates, n, S, A, S)
-    R: ArrayLike  # (replicates, S, A)
-    d0: ArrayLike  # (replicates, S)
-    held_out: ArrayLike | None = None  # (replicates, m, S, A, S)
-    init: ArrayLike | None = None  # (replicates, S, A); None: the learner's own draw
+    P: Array  # (replicates, n, S, A, S)
+    R: Array  # (replicates, S, A)
+    d0: Array  # (replicates, S)
+    held_out: Array | None = None  # (replicates, m, S, A, S)
+    init: Array | None = None  # (replicates, S, A); None: the learner's own draw
 
 
 @dataclass(frozen=True)
@@ -78,35 +81,43 @@ class Outcome(NamedTuple):
     baseline: Floats  # (replicates, records), or no records
 
 
-@partial(jax.jit, static_argnames=("learner", "agents"))
-def _block_inputs(
-    learner: TabularLearner,
-    agents: int,
-    P: jax.Array,
-    R: jax.Array,
-    d0: jax.Array,
-    gamma: jax.Array,
-    held_out: jax.Array | None,
-    init: jax.Array | None,
-    seed: jax.Array,
-    replicates: jax.Array,
-) -> tuple[MDPs, MDPs | None, jax.Array, jax.Array]:
-    """A block's arrays, lane-last, with the tables and keys that belong to its replicates."""
+@jax.jit
+def _lay_out(P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array) -> MDPs:
+    """The MDPs of a block, lane-last."""
+    count = P.shape[1]
+    rewards = to_every_agent(jnp.moveaxis(R, 0, -1), count)
+    return MDPs(to_lanes(P), rewards, to_every_agent(d0.T, count), gamma)
 
-    def mdps(P: jax.Array) -> MDPs:
-        count = P.shape[1]
-        rewards = to_every_agent(jnp.moveaxis(R, 0, -1), count)
-        return MDPs(to_lanes(P), rewards, to_every_agent(d0.T, count), gamma)
 
-    states, actions = R.shape[1:]
-    if init is None:
-        draw = partial(learner.init, states=states, actions=actions)
-        init = jax.vmap(draw)(replicate_keys(seed, replicates, Purpose.TABLE))
-    agent_keys = jax.vmap(
-        lambda key: jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(agents)), out_axes=1
-    )(replicate_keys(seed, replicates, Purpose.AGENTS)).reshape(-1)
-    other = None if held_out is None else mdps(held_out)
-    return mdps(P), other, jnp.moveaxis(init, 0, -1), agent_keys
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _draw_tables(
+    learner: TabularLearner, states: int, actions: int, seed: jax.Array, replicates: jax.Array
+) -> jax.Array:
+    """The learner's initial tables, (replicates, S, A)."""
+    draw = partial(learner.init, states=states, actions=actions)
+    return jax.vmap(draw)(replicate_keys(seed, replicates, Purpose.TABLE))
+
+
+@partial(jax.jit, static_argnums=0)
+def _agent_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
+    """A key for each lane."""
+    numbers = jnp.arange(agents)
+
+    def of_replicate(key: jax.Array) -> jax.Array:
+        return jax.vmap(partial(jax.random.fold_in, key))(numbers)
+
+    keys = replicate_keys(seed, replicates, Purpose.AGENTS)
+    return jax.vmap(of_replicate, out_axes=1)(keys).reshape(-1)
+
+
+def _fill_up(x: Array, size: int) -> Array:
+    """Copies of the last replicate up to a whole block."""
+    missing = size - x.shape[0]
+    if not missing:
+        return x
+    if isinstance(x, jax.Array):
+        return jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)])
+    return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
 
 
 def run_replicates(
@@ -120,47 +131,31 @@ def run_replicates(
     with_baseline: bool = False,
 ) -> Outcome:
     """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
-    replicates, agents, states, actions, _ = np.shape(problems.P)
+    replicates, agents, states, actions, _ = problems.P.shape
     bytes_per_replicate = 8 * agents * states * actions * states
     size = block_size(bytes_per_replicate, jax.local_devices()[0].platform)
 
     def run_block(start: int, device: jax.Device) -> Outcome:
         # The 64-bit switch and the default device are both local to the thread.
         with jax.enable_x64(True), jax.default_device(device):
-            # The last block is filled up with copies of the last replicate.
-            rows = np.minimum(np.arange(start, start + size), replicates - 1)
-
-            def take(x: ArrayLike | None) -> jax.Array | None:
-                if x is None:
-                    return None
-                part = x[rows[0] : rows[-1] + 1]  # type: ignore[index]
-                missing = size - part.shape[0]
-                if missing:
-                    numpy = jnp if isinstance(part, jax.Array) else np
-                    part = numpy.concatenate([part, numpy.repeat(part[-1:], missing, axis=0)])
-                return jax.device_put(part, device)
-
-            inputs = _block_inputs(
-                learner,
-                agents,
-                take(problems.P),
-                take(problems.R),
-                take(problems.d0),
-                jnp.float64(gamma),
-                take(problems.held_out),
-                take(problems.init),
-                jnp.uint32(seed),
-                jnp.asarray(first_replicate + rows, jnp.uint32),
+            P, R, d0, held_out, init = (
+                None
+                if x is None
+                else jax.device_put(_fill_up(x[start : start + size], size), device)
+                for x in problems
             )
-            mdps, held_out, init, keys = inputs
+            numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + first_replicate
+            root, discount = jnp.uint32(seed), jnp.float64(gamma)
+            if init is None:
+                init = _draw_tables(learner, states, actions, root, numbers)
             trained = train(
                 learner,
                 agents,
                 schedule.plan(),
-                mdps,
-                held_out,
-                init,
-                keys,
+                _lay_out(P, R, d0, discount),
+                None if held_out is None else _lay_out(held_out, R, d0, discount),
+                jnp.moveaxis(init, 0, -1),
+                _agent_keys(agents, root, numbers),
                 with_baseline=with_baseline,
             )
             return _replicates_first(trained, min(size, replicates - start), schedule)

@@ -58,7 +58,8 @@ def _mean_over_pairs(mdps: MDPs, policies: jax.Array, agents: int) -> jax.Array:
         return total + mean_over_agents(objective(mdps, policy), agents)
 
     zero = jnp.zeros(by_agent.shape[-1])
-    return lax.fori_loop(0, agents, shifted, zero) / agents
+    total: jax.Array = lax.fori_loop(0, agents, shifted, zero)
+    return total / agents
 
 
 @partial(jax.jit, static_argnames=("learner", "agents", "with_baseline"))

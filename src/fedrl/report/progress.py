@@ -8,6 +8,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 # Seconds between two lines where there is no terminal.
 LOG_EVERY = 15.0
+# Until this part of the work is done, compilation makes the speed meaningless.
+EARLIEST_ESTIMATE = 0.02
 
 
 def in_words(seconds: float) -> str:
@@ -41,7 +43,8 @@ class WorkProgress:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(title, total=total, completed=done, left="")
+        self._task = self._bar.add_task(title, total=total, left="")
+        self._bar.update(self._task, completed=done)
 
     def __enter__(self) -> "WorkProgress":
         if self._at_start:
@@ -69,12 +72,16 @@ class WorkProgress:
         """Count finished work."""
         self._done += amount
         now = time.monotonic()
-        speed = (self._done - self._at_start) / max(now - self._started, 1e-9)
-        left = f"about {in_words((self._total - self._done) / speed)} left"
-        self._bar.update(self._task, completed=self._done, left=left)
+        newly = self._done - self._at_start
+        if newly > EARLIEST_ESTIMATE * self._total:
+            left = (self._total - self._done) * (now - self._started) / newly
+            estimate = f"about {in_words(left)} left"
+        else:
+            estimate = "estimating the time left"
+        self._bar.update(self._task, completed=self._done, left=estimate)
         if not self._console.is_terminal and now - self._logged > LOG_EVERY:
             self._logged = now
             self._console.print(
-                f"{self._title}: {self._done / self._total:.0%} done, {left} ({self._part})",
+                f"{self._title}: {self._done / self._total:.0%} done, {estimate} ({self._part})",
                 highlight=False,
             )

@@ -86,6 +86,7 @@ def run(
     lr: checks.LearningRate,
     decay: float | None = None,
     init: ArrayLike | None = None,
+    update: Literal["value", "q"] = "value",
     evaluate_on: ArrayLike | None = None,
     seed: int = 0,
     **options: Any,
@@ -105,10 +106,13 @@ def run(
             0.1 % (from the fourth round on); None: constant steps.
         init: initial table shared by all agents, (S, A) or (seeds, S, A); None draws the table of
             the paper's experiments from `seed`.
+        update: QAvg's local update: `"value"`, damped value iteration and then one backup to Q, as
+            in the released experiments, or `"q"`, Q <- (1 - lr) Q + lr T_k Q, as in the paper; the
+            other algorithms have only one.
         evaluate_on: further environments to evaluate in, (m, S, A, S) or (seeds, m, S, A, S).
         seed: root of all random numbers.
-        options: settings of the learner: `update="value" | "q"` for qavg, `gradient="natural" |
-            "plain"` for softpavg, `epsilon` and `restart` for sampled-qavg.
+        options: further settings of the learner: `gradient="natural" | "plain"` for softpavg,
+            `epsilon` and `restart` for sampled-qavg.
 
     >>> import numpy as np
     >>> P = np.array([[[[0.9, 0.1]], [[0.2, 0.8]]], [[[0.5, 0.5]], [[0.2, 0.8]]]])
@@ -117,6 +121,9 @@ def run(
     [[1.636], [0.182]]
 
     """
+    checks.choice("update", update, ("value", "q"))
+    if algorithm == QAvg.name:
+        options = {"update": update, **options}
     learner = checks.learner_from(algorithm, options, ALGORITHMS)
     table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
     problems, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)

@@ -43,12 +43,13 @@ def _check_distribution(name: str, array: Floats, over: str) -> None:
         worst = np.unravel_index(np.abs(sums - 1).argmax(), sums.shape)
         where = f" at index {tuple(map(int, worst))}" if worst else ""
         raise FedrlError(
-            f"{name} must sum to 1 over {over} (its last axis), but the sum{where} is {sums[worst]:.6g}"
+            f"{name} must sum to 1 over {over} (its last axis), but the sum{where} is "
+            f"{sums[worst]:.6g}"
         )
 
 
 def _with_shape(name: str, array: Floats, shape: tuple[int, ...], letters: str) -> Floats:
-    """`array` of shape `shape` or (seeds, *shape); returned with the seeds axis, maybe of size 1."""
+    """`array` of shape `shape` or (seeds, *shape), with a seeds axis, maybe of size 1."""
     if array.shape == shape:
         return array[None]
     if array.ndim == len(shape) + 1 and array.shape[1:] == shape and array.shape[0]:
@@ -133,7 +134,14 @@ def number(name: str, value: object, allowed: str, test: Callable[[float], bool]
     return float(value)
 
 
+def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        raise unknown_name(name, value, choices)
+
+
 def discount(gamma: object) -> float:
+    """A discount factor."""
     return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
 
 
@@ -142,7 +150,7 @@ def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) 
     if (
         isinstance(value, bool)
         or not isinstance(value, Integral)
-        or not smallest <= value <= largest
+        or not smallest <= int(value) <= largest
     ):
         upper = "" if isinf(largest) else f" and at most {int(largest)}"
         raise FedrlError(f"{name} must be an integer of at least {smallest}{upper}, got {value!r}")
@@ -178,6 +186,7 @@ def step_sizes(lr: LearningRate, iterations: int) -> Floats:
 
 
 def decay_factor(decay: object) -> float | None:
+    """A factor on the step size, or None."""
     if decay is None:
         return None
     return number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
@@ -196,13 +205,13 @@ def learner_from(
     else:
         if algorithm not in known:
             raise unknown_name("algorithm", algorithm, known)
-        kind = known[algorithm]  # type: ignore[index]
+        kind = known[algorithm]
         for name in options:
             settings = [field.name for field in fields(kind)]
             if name not in settings:
                 takes = ", ".join(settings) if settings else "none"
                 raise FedrlError(
-                    f"unknown argument {name!r}: besides the common arguments {algorithm!r} takes {takes}"
+                    f"unknown argument {name!r}: the settings of {algorithm!r} are {takes}"
                 )
         learner = kind(**options)
     for field in fields(learner):  # type: ignore[arg-type]
@@ -213,7 +222,6 @@ def learner_from(
 def _check_setting(name: str, value: object, hints: dict[str, Any]) -> None:
     choices = get_args(hints[name])
     if choices:
-        if value not in choices:
-            raise unknown_name(name, value, choices)
+        choice(name, value, choices)
     else:
         number(name, value, "a probability in [0, 1]", lambda x: 0 <= x <= 1)

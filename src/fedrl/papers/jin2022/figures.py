@@ -102,6 +102,10 @@ def _figure2(results: Results, folder: Path) -> list[Path]:
             [f"{cell.E:g}", t, f"{m:.6f}", f"{e:.6f}"]
             for t, m, e in zip(iterations, mean, se, strict=True)
         ]
+    # From 0, and most of it in the first iterations: logarithmic above 1.
+    ax.set_xscale("symlog", base=2, linthresh=1)
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlabel("iterations")
     ax.set_ylabel("training objective")
     ax.set_title("QAvg on WindyCliffs")

@@ -70,8 +70,9 @@ def _run_missing(
 ) -> list[Measured]:
     work = {cell: list(directory.missing(cell.slug, seeds, size)) for cell in cells}
     total = sum(cost(cell) * seeds for cell in cells)
-    left = sum(cost(cell) * (stop - start) for cell in cells for start, stop in work[cell])
-    with WorkProgress(f"{target}, {seeds} seeds", total, total - left, console) as progress:
+    left = {cell: sum(stop - start for start, stop in ranges) for cell, ranges in work.items()}
+    done = sum(cost(cell) * (seeds - left[cell]) for cell in cells)
+    with WorkProgress(f"{target}, {seeds} seeds", total, done, console) as progress:
         for cell, ranges in work.items():
             progress.now_at(cell.slug)
             for start, stop in ranges:

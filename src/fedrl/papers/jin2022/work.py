@@ -67,8 +67,8 @@ def summarise(cell: Cell, pieces: list[Arrays]) -> Measured:
     """The number that the table gives, from all pieces of a cell."""
     last = np.concatenate([piece["last"] for piece in pieces])
     seeds = len(last)
-    mean = sum(piece["sum"] for piece in pieces) * UNIT / seeds
-    square = sum(piece["sum_of_squares"] for piece in pieces) * SQUARE_UNIT / seeds
+    mean = np.sum([piece["sum"] for piece in pieces], axis=0) * UNIT / seeds
+    square = np.sum([piece["sum_of_squares"] for piece in pieces], axis=0) * SQUARE_UNIT / seeds
     # SQUARE_UNIT rounding can leave a variance of zero slightly negative.
     variance = np.maximum(square - mean**2, 0.0) * seeds / (seeds - 1)
     curve = Curve(cell.schedule.recorded_at[:-1], mean, np.sqrt(variance / seeds))
@@ -78,10 +78,11 @@ def summarise(cell: Cell, pieces: list[Arrays]) -> Measured:
 
 
 def cost(cell: Cell) -> float:
-    """Arithmetic of a replicate, for the estimate of the time left."""
+    """Multiplications of a replicate, and what starting loops costs; for the time left."""
     states, actions = cell.environments.states, cell.environments.actions
     backup = states * states * actions
     solve = backup + states**3 / 3 + 2 * states**2
     update = backup if cell.algorithm == "QAvg" else backup + solve
     rounds = len(cell.schedule.recorded_at)
-    return AGENTS * (cell.schedule.iterations * update + rounds * solve)
+    overhead = 1000
+    return AGENTS * (cell.schedule.iterations * (update + overhead) + rounds * (solve + overhead))

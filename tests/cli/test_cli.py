@@ -1,0 +1,67 @@
+"""The command as a user meets it."""
+
+import re
+
+import pytest
+
+import fedrl
+from fedrl.cli.main import main
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"fedrl {fedrl.__version__}"
+
+
+def test_list_names_everything(capsys):
+    assert main(["list"]) == 0
+    output = capsys.readouterr().out
+    for name in (
+        "random-mdps",
+        "windy-cliffs",
+        "qavg",
+        "projpavg",
+        "softpavg",
+        "table1",
+        "figure2",
+    ):
+        assert name in output
+
+
+def test_help_documents_every_option(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "--help"])
+    assert stopped.value.code == 0
+    output = capsys.readouterr().out
+    for option in (
+        "--seeds",
+        "--quick",
+        "--out",
+        "--seed",
+        "--piece",
+        "table1",
+        "table2",
+        "figure2",
+    ):
+        assert option in output
+
+
+@pytest.mark.parametrize("arguments", [["reproduce", "table9"], ["reproduc"], []])
+def test_an_unknown_word_is_an_error_with_the_choices(capsys, arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert re.search("table1|reproduce", capsys.readouterr().err)
+
+
+def test_bad_input_is_one_line_on_standard_error(capsys, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(["reproduce", "table1", "--seeds", "5", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("fedrl: --out")
+    assert error.count("\n") == 1
+
+
+def test_quick_and_seeds_exclude_each_other(capsys):
+    assert main(["reproduce", "table1", "--quick", "--seeds", "5"]) == 2
+    assert "exclude each other" in capsys.readouterr().err

@@ -1,0 +1,36 @@
+"""Random problems for all tests, drawn with NumPy: they owe nothing to the package."""
+
+from typing import NamedTuple
+
+import hypothesis
+import numpy as np
+import pytest
+
+# The time of an example is mostly compilation; and no example database in the working tree.
+hypothesis.settings.register_profile("fedrl", deadline=None, database=None, derandomize=True)
+hypothesis.settings.load_profile("fedrl")
+
+
+class Problem(NamedTuple):
+    P: np.ndarray  # (seeds, n, S, A, S)
+    R: np.ndarray  # (seeds, S, A)
+    d0: np.ndarray  # (S,)
+    table: np.ndarray  # (seeds, S, A), entries U[0, 1]
+    policy: np.ndarray  # (seeds, S, A), rows sum to 1
+
+
+def random_problem(rng: np.random.Generator, seeds=2, n=3, S=4, A=3) -> Problem:
+    P = rng.dirichlet(np.full(S, 0.5), size=(seeds, n, S, A))
+    P /= P.sum(axis=-1, keepdims=True)
+    return Problem(
+        P=P,
+        R=rng.normal(size=(seeds, S, A)),
+        d0=rng.dirichlet(np.ones(S)),
+        table=rng.random((seeds, S, A)),
+        policy=rng.dirichlet(np.ones(A), size=(seeds, S)),
+    )
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)

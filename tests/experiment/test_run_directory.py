@@ -1,0 +1,85 @@
+"""A run directory loses nothing, overwrites nothing, and says why it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedrl import FedrlError
+from fedrl.experiment.run_directory import RunDirectory, write_atomically
+
+SETTINGS = {"seeds": 10, "cells": {"a": {"lr": 0.1}}}
+
+
+def test_a_new_folder_is_made_with_its_settings(tmp_path):
+    directory = RunDirectory.open(tmp_path / "new" / "run", SETTINGS)
+    assert json.loads((directory.path / "settings.json").read_text()) == SETTINGS
+
+
+def test_the_same_settings_continue_and_pieces_come_back_in_order(tmp_path):
+    directory = RunDirectory.open(tmp_path, SETTINGS)
+    directory.save("a", 6, 10, {"x": np.arange(6, 10)})
+    directory.save("a", 0, 4, {"x": np.arange(0, 4)})
+    again = RunDirectory.open(tmp_path, SETTINGS)
+    loaded = np.concatenate([piece["x"] for piece in again.load("a")])
+    assert loaded.tolist() == [0, 1, 2, 3, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_missing_is_exactly_what_no_piece_covers(tmp_path, size):
+    directory = RunDirectory.open(tmp_path, SETTINGS)
+    for start, stop in ((2, 5), (5, 6), (9, 12)):
+        directory.save("a", start, stop, {"x": np.arange(start, stop)})
+    missing = list(directory.missing("a", 20, size))
+    covered = [i for start, stop in missing for i in range(start, stop)]
+    assert covered == [0, 1, 6, 7, 8, *range(12, 20)]
+    assert all(0 < stop - start <= size for start, stop in missing)
+
+
+def test_other_settings_are_refused_and_nothing_changes(tmp_path):
+    RunDirectory.open(tmp_path, SETTINGS).save("a", 0, 1, {"x": np.zeros(1)})
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    with pytest.raises(FedrlError, match="seeds = 10, this command has seeds = 11"):
+        RunDirectory.open(tmp_path, {**SETTINGS, "seeds": 11})
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_foreign_folder_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FedrlError, match=r"not empty and has no settings\.json"):
+        RunDirectory.open(tmp_path, SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("content", ["not json", "[1, 2]", ""])
+def test_a_foreign_settings_file_is_refused_and_kept(tmp_path, content):
+    (tmp_path / "settings.json").write_text(content)
+    with pytest.raises(FedrlError, match="name another folder"):
+        RunDirectory.open(tmp_path, SETTINGS)
+    assert (tmp_path / "settings.json").read_text() == content
+
+
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FedrlError, match="cannot be written"):
+        RunDirectory.open(tmp_path / "file" / "run", SETTINGS)
+    with pytest.raises(FedrlError, match="cannot be written"):
+        RunDirectory.open(tmp_path / "file", SETTINGS)
+
+
+def test_a_damaged_piece_is_named(tmp_path):
+    directory = RunDirectory.open(tmp_path, SETTINGS)
+    directory.save("a", 0, 5, {"x": np.arange(1000)})
+    (piece,) = (tmp_path / "pieces" / "a").iterdir()
+    piece.write_bytes(piece.read_bytes()[:-100])
+    with pytest.raises(FedrlError, match=r"00000000-00000005.npz is damaged .* delete it"):
+        directory.load("a")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    with pytest.raises(TypeError):
+        write_atomically(path, "not bytes")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

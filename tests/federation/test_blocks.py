@@ -1,0 +1,80 @@
+"""Neither the block, nor the company a replicate is in, nor the number of devices matters."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import fedrl
+from conftest import random_problem
+from fedrl.federation import blocks
+
+SETTINGS = {"gamma": 0.9, "E": 3, "iterations": 30, "lr": 0.05, "decay": 0.5}
+
+
+@pytest.mark.parametrize("algorithm", ["qavg", "projpavg", "softpavg", "sampled-qavg"])
+def test_a_seeds_result_does_not_depend_on_the_other_seeds_to_the_last_bit(rng, algorithm):
+    problem = random_problem(rng, seeds=150)  # more than two blocks of 64
+    init = problem.policy if algorithm == "projpavg" else problem.table
+    everything = fedrl.tabular.run(algorithm, problem.P, problem.R, init=init, **SETTINGS)
+    few = fedrl.tabular.run(algorithm, problem.P[:5], problem.R[:5], init=init[:5], **SETTINGS)
+    np.testing.assert_array_equal(few.shared, everything.shared[:5])
+    np.testing.assert_array_equal(few.objective, everything.objective[:5])
+
+
+DEVICES_PROGRAM = """
+import hashlib, json, sys
+import jax
+jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
+import fedrl
+task = fedrl.families.WindyCliffs().task(agents=3, seeds=40)
+digests = {"devices": len(jax.devices())}
+for algorithm in ("qavg", "projpavg", "softpavg", "sampled-qavg"):
+    result = fedrl.tabular.run(
+        algorithm, task.P, task.R, gamma=task.gamma, d0=task.d0, E=4, iterations=16, lr=0.01
+    )
+    digests[algorithm] = hashlib.sha256(result.objective.tobytes()).hexdigest()
+print(json.dumps(digests))
+"""
+
+
+def test_the_number_of_devices_does_not_change_a_bit():
+    seen = []
+    for devices in (1, 3):
+        program = [sys.executable, "-c", DEVICES_PROGRAM, str(devices)]
+        output = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+        digests = json.loads(output)
+        assert digests.pop("devices") == devices
+        seen.append(digests)
+    assert seen[0] == seen[1]
+
+
+def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
+    assert blocks.block_size(8 * 5 * 16 * 4 * 16, "cpu") == 8  # WindyCliffs
+    assert blocks.block_size(8 * 5 * 5 * 5 * 5, "cpu") == 64  # RandomMDPs
+    assert blocks.block_size(10**9, "cpu") == 1
+    assert blocks.block_size(8 * 5 * 16 * 4 * 16, "gpu") % blocks.VECTOR == 0
+
+
+def test_results_come_in_the_order_of_the_blocks():
+    assert blocks.map_blocks(lambda block, _: block * block, range(20)) == [
+        i * i for i in range(20)
+    ]
+
+
+def test_an_error_in_a_block_stops_the_rest():
+    started = []
+    lock = threading.Lock()
+
+    def work(block, _):
+        with lock:
+            started.append(block)
+        if block == 3:
+            raise RuntimeError("broken block")
+
+    with pytest.raises(RuntimeError, match="broken block"):
+        blocks.map_blocks(work, range(10_000))
+    assert len(started) < 10_000

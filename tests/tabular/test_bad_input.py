@@ -1,0 +1,125 @@
+"""Bad input gets one sentence that names the argument and what is allowed."""
+
+import numpy as np
+import pytest
+
+import fedrl
+from conftest import random_problem
+
+GOOD = random_problem(np.random.default_rng(0), seeds=2)
+GOOD_CALL = {
+    "algorithm": "qavg",
+    "P": GOOD.P,
+    "R": GOOD.R,
+    "gamma": 0.9,
+    "E": 2,
+    "iterations": 4,
+    "lr": 0.1,
+}
+
+
+def changed(array, value):
+    array = array.copy()
+    array.flat[0] = value
+    return array
+
+
+BAD = {
+    "rows that do not sum to 1": ({"P": GOOD.P * 0.9}, r"P must sum to 1 over the next state"),
+    "a negative probability": ({"P": changed(GOOD.P, -0.1)}, r"P must hold probabilities >= 0"),
+    "a NaN transition": ({"P": changed(GOOD.P, np.nan)}, r"P must be finite"),
+    "an infinite reward": ({"R": changed(GOOD.R, np.inf)}, r"R must be finite"),
+    "P with three axes": ({"P": GOOD.P[0, 0]}, r"P must have shape \(n, S, A, S\)"),
+    "P not square": ({"P": GOOD.P[..., :3]}, r"P must have shape \(n, S, A, S\)"),
+    "P of no seeds": ({"P": GOOD.P[:0]}, r"P must have shape"),
+    "P that is no array": ({"P": "matrices"}, r"P must be an array of numbers"),
+    "R of another shape": ({"R": GOOD.R[..., :2]}, r"R must have shape \(S, A\) = \(4, 3\)"),
+    "two numbers of seeds": (
+        {"R": np.repeat(GOOD.R, 2, 0)},
+        r"same number of seeds, got P: 2, R: 4",
+    ),
+    "d0 of another length": ({"d0": np.ones(3) / 3}, r"d0 must have shape \(S\) = \(4\)"),
+    "d0 that does not sum to 1": ({"d0": np.ones(4)}, r"d0 must sum to 1 over states"),
+    "gamma 1": ({"gamma": 1.0}, r"gamma must be a number in \[0, 1\), got 1.0"),
+    "gamma -0.1": ({"gamma": -0.1}, r"gamma must be a number in \[0, 1\)"),
+    "gamma NaN": ({"gamma": float("nan")}, r"gamma must be a number in \[0, 1\)"),
+    "gamma as text": ({"gamma": "0.9"}, r"gamma must be a number in \[0, 1\)"),
+    "E 0": ({"E": 0}, r"E must be a positive integer or inf, got 0"),
+    "E 1.5": ({"E": 1.5}, r"E must be a positive integer or inf, got 1.5"),
+    "E -inf": ({"E": -np.inf}, r"E must be a positive integer or inf"),
+    "E as text": ({"E": "often"}, r"E must be a positive integer or inf"),
+    "no iterations": ({"iterations": 0}, r"iterations must be an integer of at least 1, got 0"),
+    "iterations 2.5": ({"iterations": 2.5}, r"iterations must be an integer of at least 1"),
+    "lr 0": ({"lr": 0.0}, r"lr must be positive"),
+    "lr of another length": ({"lr": np.ones(3)}, r"lr must be a number, an array of one step size"),
+    "decay 0": ({"decay": 0.0}, r"decay must be a number in \(0, 1\] or None"),
+    "decay 1.5": ({"decay": 1.5}, r"decay must be a number in \(0, 1\] or None"),
+    "init of another shape": (
+        {"init": np.zeros((4, 2))},
+        r"init must have shape \(S, A\) = \(4, 3\)",
+    ),
+    "init that is no policy": (
+        {"algorithm": "projpavg", "init": np.ones((4, 3))},
+        r"init must sum to 1 over actions",
+    ),
+    "other environments of another size": (
+        {"evaluate_on": np.ones((1, 2, 2, 2)) / 2},
+        r"evaluate_on must have the states and actions of P",
+    ),
+    "an unknown algorithm": (
+        {"algorithm": "qavgg"},
+        r"unknown algorithm 'qavgg': did you mean 'qavg'",
+    ),
+    "an unknown update": ({"update": "v"}, r"unknown update 'v'"),
+    "an unknown update where there is only one": (
+        {"algorithm": "projpavg", "update": "v"},
+        r"unknown update 'v'",
+    ),
+    "an unknown gradient": (
+        {"algorithm": "softpavg", "gradient": "naturl"},
+        r"unknown gradient 'naturl': did you mean 'natural'",
+    ),
+    "an unknown argument": ({"epsilon": 0.1}, r"unknown argument 'epsilon'"),
+    "epsilon 2": (
+        {"algorithm": "sampled-qavg", "epsilon": 2},
+        r"epsilon must be a probability in \[0, 1\]",
+    ),
+    "a negative seed": ({"seed": -1}, r"seed must be an integer of at least 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_in_one_sentence(name):
+    change, message = BAD[name]
+    with pytest.raises(fedrl.FedrlError, match=message) as caught:
+        fedrl.tabular.run(**{**GOOD_CALL, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_of_a_learner_object_are_checked_too():
+    learner = fedrl.tabular.SampledQAvg(restart=-1)
+    with pytest.raises(fedrl.FedrlError, match="restart must be a probability"):
+        fedrl.tabular.run(**{**GOOD_CALL, "algorithm": learner})
+
+
+def test_objective_checks_its_policy():
+    with pytest.raises(fedrl.FedrlError, match="policy must sum to 1 over actions"):
+        fedrl.tabular.objective(GOOD.policy * 2, GOOD.P, GOOD.R, 0.9)
+    with pytest.raises(fedrl.FedrlError, match="policy must have shape"):
+        fedrl.tabular.objective(GOOD.policy[..., :2], GOOD.P, GOOD.R, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fedrl.families.RandomMDPs(states=1), "states must be at least 2"),
+        (lambda: fedrl.families.RandomMDPs(sparsity=1.5), "sparsity must be a probability"),
+        (lambda: fedrl.families.WindyCliffs(width=1), "width must be at least 2"),
+        (lambda: fedrl.families.WindyCliffs(strongest=4.0), "strongest"),
+        (lambda: fedrl.families.WindyCliffs().task(kappa=1.5), "kappa must be a number in"),
+        (lambda: fedrl.families.WindyCliffs().task(agents=0), "agents must be an integer"),
+    ],
+)
+def test_families_refuse_settings_that_make_no_sense(make, message):
+    with pytest.raises(fedrl.FedrlError, match=message):
+        make()
