@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from benchmarks.machine import describe
-from fedrl.papers.jin2022.cells import TABLE1, TABLE2
-from fedrl.papers.jin2022.work import run_piece, summarise
+from fedrl.experiment.run_directory import Arrays
+from fedrl.papers.jin2022.cells import TABLE1, TABLE2, Cell
+from fedrl.papers.jin2022.work import run_cells, summarise
 
 
 def main() -> None:
@@ -23,16 +24,22 @@ def main() -> None:
     arguments = parser.parse_args()
     machine = describe()
     print(*(f"{name}: {value}" for name, value in machine.items()), sep="\n")
-    started = time.perf_counter()
-    rows = []
-    for cell in TABLE1 + TABLE2:
-        begun = time.perf_counter()
-        pieces = [
-            run_piece(cell, start, min(start + arguments.piece, arguments.seeds), seed=0)
+    work = {
+        cell: [
+            (start, min(start + arguments.piece, arguments.seeds))
             for start in range(0, arguments.seeds, arguments.piece)
         ]
-        measured = summarise(cell, pieces)
-        seconds = time.perf_counter() - begun
+        for cell in TABLE1 + TABLE2
+    }
+    started = begun = time.perf_counter()
+    pieces: dict[Cell, list[Arrays]] = {cell: [] for cell in work}
+    rows = []
+    for cell, _, results in run_cells(work, seed=0):
+        pieces[cell].append(results)
+        if len(pieces[cell]) < len(work[cell]):
+            continue
+        measured = summarise(cell, pieces[cell])
+        seconds, begun = time.perf_counter() - begun, time.perf_counter()
         error = (measured.se**2 + (cell.published_se or 0.005) ** 2) ** 0.5
         z = (measured.mean - cell.published) / error
         name = f"{cell.table} {cell.slug}"

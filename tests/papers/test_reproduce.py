@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from fedrl import FedrlError
-from fedrl.papers.jin2022 import reproduce as module
+from fedrl.papers.jin2022 import figures, work
 from fedrl.papers.jin2022.reproduce import reproduce
 
 QUIET = Console(quiet=True)
@@ -105,7 +105,7 @@ def test_a_finished_run_is_shown_again_without_work(tmp_path, monkeypatch, unint
     def no_work(*_):
         raise AssertionError("a finished run needs no work")
 
-    monkeypatch.setattr(module, "run_piece", no_work)
+    monkeypatch.setattr(work, "run_piece", no_work)
     reproduce("figure2", seeds=3, out=tmp_path / "run", console=QUIET)
     assert contents(tmp_path / "run") == before
 
@@ -115,8 +115,9 @@ def test_a_cell_that_is_off_by_more_than_three_standard_errors_is_reported(tmp_p
         values = np.linspace(0, 1, stop - start)
         return {"last": values, "sum": np.zeros(9, int), "sum_of_squares": np.zeros(9, int)}
 
-    monkeypatch.setattr(module, "run_piece", wrong)
-    monkeypatch.setattr(module.figures, "draw", lambda *_: [])
+    monkeypatch.setattr(work, "run_piece", wrong)
+    monkeypatch.setattr(work, "_compile", lambda *_: None)
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
     console = Console(record=True, width=100, file=io.StringIO())
     assert reproduce("table1", seeds=20, out=tmp_path / "run", console=console) is False
     text = console.export_text()

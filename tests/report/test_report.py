@@ -34,9 +34,8 @@ def test_progress_in_a_log_gives_lines_with_an_estimate(monkeypatch):
     monkeypatch.setattr("fedrl.report.progress.time.monotonic", lambda: float(next(clock)))
     console = Console(file=io.StringIO(), width=100)
     with WorkProgress("job", 100.0, 20.0, console) as progress:
-        progress.now_at("part A")
-        progress.advance(1.0)
-        progress.advance(39.0)
+        progress.advance(1.0, "part A")
+        progress.advance(39.0, "part A")
     text = console.file.getvalue()
     assert "job: 20% was done before, continuing" in text
     assert "estimating" in text

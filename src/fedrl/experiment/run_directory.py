@@ -104,7 +104,8 @@ class RunDirectory:
         loaded = []
         for _, _, file in self.pieces(part):
             try:
-                with np.load(file, allow_pickle=False) as arrays:
+                # Opened here: NumPy would leave a damaged file open.
+                with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                     loaded.append({name: arrays[name] for name in arrays.files})
             except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
                 raise FedrlError(

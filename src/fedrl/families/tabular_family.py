@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+# Seeds drawn at a time; always as many, so that a seed is the same whoever else is drawn.
+BATCH = 64
+
 
 @dataclass(frozen=True)
 class Task:
@@ -91,9 +94,20 @@ class TabularFamily(ABC):
         centre, noise = self.centre_and_noise(key, n - 1)
         return jnp.concatenate([centre[None], kappa * noise + (1.0 - kappa) * centre])
 
-    @partial(jax.jit, static_argnums=(0, 2, 4))
-    def draws(self, keys: jax.Array, agents: int, kappa: jax.Array | None, held_out: int) -> Draw:
-        """The environments of one seed for each key, as one compiled program."""
+    @partial(jax.jit, static_argnums=(0, 3, 5))
+    def draws(
+        self,
+        seed: int | jax.Array,
+        replicates: jax.Array,
+        agents: int,
+        kappa: jax.Array | None,
+        held_out: int,
+    ) -> Draw:
+        """The environments of each replicate, as one compiled program.
+
+        Equal to the last bit only between calls for the same number of replicates: how a sum is
+        vectorised depends on its shape.
+        """
 
         def one(key: jax.Array) -> Draw:
             training, rewards, new = jax.random.split(key, 3)
@@ -105,7 +119,7 @@ class TabularFamily(ABC):
             others = self.environments(new, held_out) if held_out else None
             return Draw(P, self.rewards(rewards), centre, others)
 
-        return jax.vmap(one)(keys)
+        return jax.vmap(one)(replicate_keys(seed, replicates, Purpose.ENVIRONMENTS))
 
     def task(
         self,
@@ -141,8 +155,14 @@ class TabularFamily(ABC):
         if kappa is not None and not 0 <= kappa <= 1:
             raise FedrlError(f"kappa must be a number in [0, 1] or None, got {kappa!r}")
         with jax.enable_x64(True):
-            replicates = jnp.arange(first_seed, first_seed + seeds, dtype=jnp.uint32)
-            keys = replicate_keys(seed, replicates, Purpose.ENVIRONMENTS)
             mixing = None if kappa is None else jnp.float64(kappa)
-            drawn = jax.tree.map(np.asarray, self.draws(keys, agents, mixing, held_out))
+            batches = [
+                self.draws(
+                    seed,
+                    jnp.arange(start, start + BATCH, dtype=jnp.uint32),
+                    *(agents, mixing, held_out),
+                )
+                for start in range(first_seed, first_seed + seeds, BATCH)
+            ]
+            drawn = jax.tree.map(lambda *parts: np.concatenate(parts)[:seeds], *batches)
         return Task(drawn.P, drawn.R, self.gamma, self.d0(), drawn.centre, drawn.held_out)

@@ -1,6 +1,6 @@
-"""Federated runs of any number of replicates, from arrays with the replicates first."""
+"""Federated runs of any number of replicates, a block at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isinf
 from typing import NamedTuple
@@ -13,24 +13,10 @@ from numpy.typing import NDArray
 from fedrl.exact.lanes import to_every_agent, to_lanes
 from fedrl.exact.mdp import MDPs
 from fedrl.federation.blocks import block_size, map_blocks
+from fedrl.federation.problems import Floats, Source
 from fedrl.federation.rounds import Plan, Trained, train
 from fedrl.keys import Purpose, replicate_keys
 from fedrl.learners.tabular import TabularLearner
-
-Floats = NDArray[np.float64]
-
-
-Array = Floats | jax.Array
-
-
-class Problems(NamedTuple):
-    """One federated problem per replicate."""
-
-    P: Array  # (replicates, n, S, A, S)
-    R: Array  # (replicates, S, A)
-    d0: Array  # (replicates, S)
-    held_out: Array | None = None  # (replicates, m, S, A, S)
-    init: Array | None = None  # (replicates, S, A); None: the learner's own draw
 
 
 @dataclass(frozen=True)
@@ -43,6 +29,8 @@ class Schedule:
     """Local updates between two communications; `inf`: never."""
     decay: float | None = None
     """Factor on the step size when a round brings less than 0.1 %; None: never."""
+    most_rounds: int | None = None
+    """Stop after so many rounds; None: when the iterations are done."""
 
     @property
     def iterations(self) -> int:
@@ -54,21 +42,26 @@ class Schedule:
         return 1 if isinf(self.E) else int(self.E)
 
     @property
+    def rounds(self) -> int:
+        needed = -(-self.iterations // self.updates_per_round)
+        return needed if self.most_rounds is None else min(needed, self.most_rounds)
+
+    @property
     def recorded_at(self) -> NDArray[np.int64]:
         """Local updates done at each entry of a record."""
-        rounds = -(-self.iterations // self.updates_per_round)
-        return np.minimum(np.arange(rounds + 1) * self.updates_per_round, self.iterations)
+        return np.minimum(np.arange(self.rounds + 1) * self.updates_per_round, self.iterations)
 
     def plan(self) -> Plan:
         return Plan(
             lr=jnp.asarray(self.lr, jnp.float64),
             decay=jnp.asarray(1.0 if self.decay is None else self.decay, jnp.float64),
             local_updates=jnp.asarray(self.updates_per_round, jnp.int64),
+            rounds=jnp.asarray(self.rounds, jnp.int64),
             communicate=jnp.asarray(not isinf(self.E)),
         )
 
     def without_communication(self) -> "Schedule":
-        return Schedule(self.lr, inf, self.decay)
+        return replace(self, E=inf)
 
 
 class Outcome(NamedTuple):
@@ -110,19 +103,9 @@ def _agent_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Arra
     return jax.vmap(of_replicate, out_axes=1)(keys).reshape(-1)
 
 
-def _fill_up(x: Array, size: int) -> Array:
-    """Copies of the last replicate up to a whole block."""
-    missing = size - x.shape[0]
-    if not missing:
-        return x
-    if isinstance(x, jax.Array):
-        return jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)])
-    return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
-
-
 def run_replicates(
     learner: TabularLearner,
-    problems: Problems,
+    source: Source,
     schedule: Schedule,
     *,
     gamma: float,
@@ -131,19 +114,14 @@ def run_replicates(
     with_baseline: bool = False,
 ) -> Outcome:
     """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
-    replicates, agents, states, actions, _ = problems.P.shape
+    agents, states, actions = source.size
     bytes_per_replicate = 8 * agents * states * actions * states
     size = block_size(bytes_per_replicate, jax.local_devices()[0].platform)
 
     def run_block(start: int, device: jax.Device) -> Outcome:
         # The 64-bit switch and the default device are both local to the thread.
         with jax.enable_x64(True), jax.default_device(device):
-            P, R, d0, held_out, init = (
-                None
-                if x is None
-                else jax.device_put(_fill_up(x[start : start + size], size), device)
-                for x in problems
-            )
+            P, R, d0, held_out, init = jax.device_put(source.block(start, size), device)
             numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + first_replicate
             root, discount = jnp.uint32(seed), jnp.float64(gamma)
             if init is None:
@@ -158,9 +136,9 @@ def run_replicates(
                 _agent_keys(agents, root, numbers),
                 with_baseline=with_baseline,
             )
-            return _replicates_first(trained, min(size, replicates - start), schedule)
+            return _replicates_first(trained, min(size, source.replicates - start), schedule)
 
-    outcomes = map_blocks(run_block, range(0, replicates, size))
+    outcomes = map_blocks(run_block, range(0, source.replicates, size))
     return Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
 
 

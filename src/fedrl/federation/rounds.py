@@ -21,6 +21,7 @@ class Plan(NamedTuple):
     lr: jax.Array  # (iterations,) step size of each local update
     decay: jax.Array  # () factor on the step size at a plateau; 1 for none
     local_updates: jax.Array  # () local updates in a round
+    rounds: jax.Array  # () rounds to do
     communicate: jax.Array  # () bool: send the average back; False is E = inf
 
 
@@ -82,8 +83,7 @@ def train(
     """
     iterations = plan.lr.shape[0]
     replicates = init.shape[-1]
-    E = plan.local_updates
-    rounds = -(-iterations // E)
+    E, rounds = plan.local_updates, plan.rounds
 
     def local_phase(state: Agents, scale: jax.Array, r: jax.Array) -> Agents:
         lr_scale = to_every_agent(scale, agents)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import hypot
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -66,10 +65,10 @@ def write_csv(path: Path, comparisons: list[Comparison]) -> None:
 
 def print_comparisons(title: str, comparisons: list[Comparison], console: Console) -> None:
     """A table for people, a row for each number."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
     for column in comparisons[0].labels:
         table.add_column(column, no_wrap=True)
-    for column in ("ours ± se", "published", "diff / se", ""):
+    for column in ("ours", "published", "z", ""):
         table.add_column(column, justify="right", no_wrap=True)
     for row in comparisons:
         table.add_row(
@@ -83,7 +82,7 @@ def print_comparisons(title: str, comparisons: list[Comparison], console: Consol
     far = sum(not row.agrees for row in comparisons)
     near = sum(abs(row.z) <= NOTICEABLE for row in comparisons)
     console.print(
-        f"{near} of {len(comparisons)} within {NOTICEABLE:g} combined standard errors, {far} off "
-        f"by more than {TOO_FAR:g}; {comparisons[0].seeds} seeds",
+        f"z: difference in combined standard errors. {near} of {len(comparisons)} within "
+        f"{NOTICEABLE:g}, {far} off by more than {TOO_FAR:g}; {comparisons[0].seeds} seeds.",
         highlight=False,
     )

@@ -32,7 +32,6 @@ class WorkProgress:
         self._console = console
         self._at_start = done
         self._started = self._logged = time.monotonic()
-        self._part = ""
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -63,13 +62,8 @@ class WorkProgress:
     ) -> None:
         self._bar.stop()
 
-    def now_at(self, part: str) -> None:
-        """Name the part that is being worked on."""
-        self._part = part
-        self._bar.update(self._task, description=f"{self._title}: {part}")
-
-    def advance(self, amount: float) -> None:
-        """Count finished work."""
+    def advance(self, amount: float, part: str) -> None:
+        """Count finished work of a part."""
         self._done += amount
         now = time.monotonic()
         newly = self._done - self._at_start
@@ -78,10 +72,10 @@ class WorkProgress:
             estimate = f"about {in_words(left)} left"
         else:
             estimate = "estimating the time left"
-        self._bar.update(self._task, completed=self._done, left=estimate)
+        self._bar.update(self._task, completed=self._done, left=f"{estimate} ({part})")
         if not self._console.is_terminal and now - self._logged > LOG_EVERY:
             self._logged = now
             self._console.print(
-                f"{self._title}: {self._done / self._total:.0%} done, {estimate} ({self._part})",
+                f"{self._title}: {self._done / self._total:.0%} done, {estimate} ({part})",
                 highlight=False,
             )

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedrl.exact import mdp
 from fedrl.exact.lanes import mean_over_agents, to_every_agent, to_lanes
-from fedrl.federation.replicates import Floats, Problems, Schedule, run_replicates
+from fedrl.federation.problems import Floats, GivenProblems
+from fedrl.federation.replicates import Schedule, run_replicates
 from fedrl.learners.sampled import SampledQAvg
 from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg, TabularLearner
 from fedrl.tabular import checks
@@ -55,7 +56,7 @@ class _Independent:
     """The same run without communication."""
 
     learner: TabularLearner
-    problems: Problems
+    problems: GivenProblems
     schedule: Schedule
     gamma: float
     seed: int
@@ -116,9 +117,9 @@ def run(
 
     >>> import numpy as np
     >>> P = np.array([[[[0.9, 0.1]], [[0.2, 0.8]]], [[[0.5, 0.5]], [[0.2, 0.8]]]])
-    >>> result = run("qavg", P, [[1.0], [0.0]], gamma=0.5, E=1, iterations=60, lr=1.0)
+    >>> result = run("qavg", P, [[1.0], [0.0]], gamma=0.5, iterations=60, lr=1.0, update="q")
     >>> result.shared.round(3).tolist()  # value iteration in the mean environment
-    [[1.636], [0.182]]
+    [[1.6], [0.267]]
 
     """
     checks.choice("update", update, ("value", "q"))
@@ -126,7 +127,8 @@ def run(
         options = {"update": update, **options}
     learner = checks.learner_from(algorithm, options, ALGORITHMS)
     table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
-    problems, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
+    arrays, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
+    problems = GivenProblems(arrays)
     checked_gamma = checks.discount(gamma)
     schedule = Schedule(
         lr=checks.step_sizes(lr, checks.whole("iterations", iterations)),

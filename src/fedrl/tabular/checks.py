@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.federation.replicates import Floats, Problems
+from fedrl.federation.problems import Floats, Problems
 from fedrl.learners.tabular import TabularLearner
 
 # How far a row of probabilities may be from a sum of one: the rounding of float32 input.

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from fedrl.families import RandomMDPs, TabularFamily, WindyCliffs
-from fedrl.federation.replicates import Floats, Schedule
+from fedrl.federation.problems import Floats
+from fedrl.federation.replicates import Schedule
 from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg, TabularLearner
 
 TableName = Literal["table1", "table2"]

@@ -10,7 +10,7 @@ from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.papers.jin2022 import figures
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
-from fedrl.papers.jin2022.work import Measured, cost, run_piece, summarise
+from fedrl.papers.jin2022.work import Measured, cost, run_cells, summarise
 from fedrl.report.comparison import Comparison, print_comparisons, write_csv
 from fedrl.report.progress import WorkProgress
 
@@ -73,11 +73,9 @@ def _run_missing(
     left = {cell: sum(stop - start for start, stop in ranges) for cell, ranges in work.items()}
     done = sum(cost(cell) * (seeds - left[cell]) for cell in cells)
     with WorkProgress(f"{target}, {seeds} seeds", total, done, console) as progress:
-        for cell, ranges in work.items():
-            progress.now_at(cell.slug)
-            for start, stop in ranges:
-                directory.save(cell.slug, start, stop, run_piece(cell, start, stop, seed))
-                progress.advance(cost(cell) * (stop - start))
+        for cell, (start, stop), results in run_cells(work, seed):
+            directory.save(cell.slug, start, stop, results)
+            progress.advance(cost(cell) * (stop - start), cell.slug)
     return [summarise(cell, directory.load(cell.slug)) for cell in cells]
 
 

@@ -1,15 +1,17 @@
 """The work behind a cell: federated runs of a range of replicates, and what is kept of them."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from fedrl.experiment.run_directory import Arrays
-from fedrl.federation.replicates import Floats, Problems, run_replicates
-from fedrl.keys import Purpose, replicate_keys
+from fedrl.federation.blocks import available_cores
+from fedrl.federation.problems import DrawnProblems, Floats
+from fedrl.federation.replicates import Outcome, Schedule, run_replicates
 from fedrl.papers.jin2022.cells import AGENTS, Cell
 
 # Curves are summed over replicates in fixed point: integer sums do not depend on the order or on
@@ -17,6 +19,10 @@ from fedrl.papers.jin2022.cells import AGENTS, Cell
 # square times 16,000 replicates is an eighth of what 64 bits hold.
 UNIT = 2.0**-32
 SQUARE_UNIT = 2.0**-24
+
+
+Range = tuple[int, int]
+"""First replicate, and one past the last."""
 
 
 class Curve(NamedTuple):
@@ -36,22 +42,41 @@ class Measured(NamedTuple):
     curve: Curve
 
 
+def run_cells(
+    work: Mapping[Cell, Sequence[Range]], seed: int
+) -> Iterator[tuple[Cell, Range, Arrays]]:
+    """The pieces of work, one after the other, each with its results.
+
+    Cells that differ in E or kappa alone share a compiled program; while the first cells run, the
+    programs of the later ones are compiled on the other cores.
+    """
+    waiting = {cell: ranges for cell, ranges in work.items() if ranges}
+    pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="fedrl-compile")
+    compiled: dict[tuple[str, ...], Future[None]] = {}
+    for cell, ranges in waiting.items():
+        if _program(cell) not in compiled:
+            compiled[_program(cell)] = pool.submit(_compile, cell, *ranges[0])
+    try:
+        for cell, ranges in waiting.items():
+            compiled[_program(cell)].result()
+            for piece in ranges:
+                yield cell, piece, run_piece(cell, *piece, seed)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _program(cell: Cell) -> tuple[str, ...]:
+    return cell.table, cell.family, cell.algorithm
+
+
+def _compile(cell: Cell, start: int, stop: int) -> None:
+    """A piece without a single round: what is left is the compilation."""
+    _run(cell, start, stop, 0, replace(cell.schedule, most_rounds=0))
+
+
 def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
     """Replicates start..stop-1 of a cell: their last values and the sums of their curves."""
-    family = cell.environments
-    with jax.enable_x64(True):
-        keys = replicate_keys(seed, jnp.arange(start, stop, dtype=jnp.uint32), Purpose.ENVIRONMENTS)
-        kappa = None if cell.kappa is None else jnp.float64(cell.kappa)
-        drawn = family.draws(keys, AGENTS, kappa, 0)
-        d0 = jnp.broadcast_to(family.d0(), (stop - start, family.states))
-    outcome = run_replicates(
-        cell.learner,
-        Problems(drawn.P, drawn.R, d0, held_out=drawn.centre),
-        cell.schedule,
-        gamma=family.gamma,
-        seed=seed,
-        first_replicate=start,
-    )
+    outcome = _run(cell, start, stop, seed, cell.schedule)
     # Table 1 reports the return in P_0, Table 2 in the agents' environments. The published records
     # were taken before the local updates of a round, so they end one round before ours.
     record = outcome.objective if cell.table == "table2" else outcome.evaluation
@@ -61,6 +86,18 @@ def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
         "sum": np.rint(curve / UNIT).astype(np.int64).sum(axis=0),
         "sum_of_squares": np.rint(curve**2 / SQUARE_UNIT).astype(np.int64).sum(axis=0),
     }
+
+
+def _run(cell: Cell, start: int, stop: int, seed: int, schedule: Schedule) -> Outcome:
+    family = cell.environments
+    return run_replicates(
+        cell.learner,
+        DrawnProblems(family, AGENTS, cell.kappa, seed, first=start, replicates=stop - start),
+        schedule,
+        gamma=family.gamma,
+        seed=seed,
+        first_replicate=start,
+    )
 
 
 def summarise(cell: Cell, pieces: list[Arrays]) -> Measured:
@@ -77,12 +114,22 @@ def summarise(cell: Cell, pieces: list[Arrays]) -> Measured:
     return Measured(reported, float(last.std(ddof=1) / np.sqrt(seeds)), seeds, curve)
 
 
-def cost(cell: Cell) -> float:
-    """Multiplications of a replicate, and what starting loops costs; for the time left."""
+def multiply_adds(cell: Cell, overhead: float = 0.0) -> float:
+    """Arithmetic of a replicate: backups, policy mixing and elimination; nothing else counts.
+
+    `overhead` is added to each local update and each evaluation.
+    """
     states, actions = cell.environments.states, cell.environments.actions
     backup = states * states * actions
-    solve = backup + states**3 / 3 + 2 * states**2
-    update = backup if cell.algorithm == "QAvg" else backup + solve
-    rounds = len(cell.schedule.recorded_at)
-    overhead = 1000
-    return AGENTS * (cell.schedule.iterations * (update + overhead) + rounds * (solve + overhead))
+    evaluation = backup + states**3 / 3 + states**2
+    back_substitution = {"QAvg": 0, "SoftPAvg": 1, "ProjPAvg": 2}[cell.algorithm] * states**2 / 2
+    update = backup if cell.algorithm == "QAvg" else evaluation + back_substitution + backup
+    places = AGENTS if cell.kappa is None else AGENTS + 1
+    rounds = cell.schedule.rounds + 1
+    updates = AGENTS * cell.schedule.iterations * (update + overhead)
+    return updates + places * rounds * (evaluation + overhead)
+
+
+def cost(cell: Cell) -> float:
+    """In proportion to the time of a replicate; starting loops is as dear as 1000 multiply-adds."""
+    return multiply_adds(cell, overhead=1000.0)

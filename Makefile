@@ -1,0 +1,58 @@
+# Everything runs in .venv, which the first target that needs it makes.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test test-slow lint type format bench bench-full docs clean
+
+help:
+	@echo "demo       Table 2 of the paper at 300 seeds, with its figures (about a minute)"
+	@echo "test       all tests but the slow ones (minutes)"
+	@echo "test-slow  the slow ones: both tables at 16,000 seeds"
+	@echo "lint type  ruff and import-linter; mypy"
+	@echo "format     rewrite the code in the project's style"
+	@echo "bench      ours against the obvious NumPy loops, side by side"
+	@echo "bench-full both tables at 16,000 seeds, time and agreement of each cell"
+	@echo "docs       the documentation as a site in site/"
+
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "fedrl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $@
+
+setup: .venv/ready
+
+demo: setup
+	$(BIN)/fedrl reproduce table2 --quick --out results/demo
+
+test: setup
+	$(BIN)/pytest
+
+test-slow: setup
+	$(BIN)/pytest -m slow -n 0
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+type: setup
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m benchmarks.tabular
+
+bench-full: setup
+	$(BIN)/python -m benchmarks.full_tables --piece 512
+
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+clean:
+	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
