@@ -146,7 +146,9 @@ def _replicates_first(trained: Trained, replicates: int, schedule: Schedule) -> 
     """Drop what filled the block up and the records past the last round."""
     records = len(schedule.recorded_at)
 
-    def record(x: jax.Array) -> Floats:
+    def record(x: jax.Array | None) -> Floats:
+        if x is None:
+            return np.empty((replicates, 0))
         return np.asarray(x)[:records, :replicates].T
 
     def table(x: jax.Array) -> Floats:
@@ -155,7 +157,5 @@ def _replicates_first(trained: Trained, replicates: int, schedule: Schedule) -> 
     return Outcome(
         table(trained.table),
         table(trained.policy),
-        record(trained.objective),
-        record(trained.evaluation),
-        record(trained.baseline),
+        *map(record, trained.record),
     )

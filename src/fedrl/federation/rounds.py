@@ -25,23 +25,29 @@ class Plan(NamedTuple):
     communicate: jax.Array  # () bool: send the average back; False is E = inf
 
 
+class Record(NamedTuple):
+    """What the tables are worth: (B,) at one moment, (records, B) after 0, 1, ... rounds."""
+
+    objective: jax.Array  # averaged table, in the agents' own MDPs
+    evaluation: jax.Array | None  # averaged table, in the held-out MDPs; None without
+    baseline: jax.Array | None  # mean of agent i's table in MDP j; None unless asked for
+
+
 class Trained(NamedTuple):
-    """A finished run of a block of B replicates; entry r of a record is taken after r rounds."""
+    """A finished run of a block of B replicates."""
 
     table: jax.Array  # (S, A, B) averaged table
     policy: jax.Array  # (S, A, B) its policy
-    objective: jax.Array  # (records, B) objective of the averaged table in the agents' own MDPs
-    evaluation: jax.Array  # (records, B) the same in `held_out`; empty without
-    baseline: jax.Array  # (records, B) mean of agent i's policy in MDP j; empty unless asked for
+    record: Record
 
 
 class _Carry(NamedTuple):
     agents: Agents
     scale: jax.Array  # (B,) what the plateaus have made of the step size
     before: jax.Array  # (2, B) the objective one and two rounds ago
-    objective: jax.Array
-    evaluation: jax.Array
-    baseline: jax.Array
+    policy: jax.Array  # (S, A, B) the policy last looked at
+    seen: Record  # what it is worth
+    record: Record
 
 
 def _mean_objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
@@ -98,19 +104,23 @@ def train(
     def average(table: jax.Array) -> jax.Array:
         return to_every_agent(mean_over_agents(table, agents), agents)
 
+    def look(policy: jax.Array, table: jax.Array) -> Record:
+        return Record(
+            _mean_objective(mdps, policy),
+            None if held_out is None else _mean_objective(held_out, policy),
+            _mean_over_pairs(mdps, learner.policy(table), agents) if with_baseline else None,
+        )
+
     def one_round(r: jax.Array, carry: _Carry) -> _Carry:
         one_ago, two_ago = carry.before
         plateau = (r > 2) & (one_ago - two_ago < PLATEAU * two_ago)
         scale = jnp.where(plateau, carry.scale * plan.decay, carry.scale)
 
-        policy = learner.policy(mean_over_agents(carry.agents.table, agents))
-        achieved = _mean_objective(mdps, policy)
-        evaluation, baseline = carry.evaluation, carry.baseline
-        if held_out is not None:
-            evaluation = evaluation.at[r].set(_mean_objective(held_out, policy))
-        if with_baseline:
-            own = learner.policy(carry.agents.table)
-            baseline = baseline.at[r].set(_mean_over_pairs(mdps, own, agents))
+        table = carry.agents.table
+        policy = learner.policy(mean_over_agents(table, agents))
+        # Greedy policies stop changing long before Q does; the same policy is worth the same.
+        known = jnp.all(policy == carry.policy) & (not with_baseline)
+        seen = lax.cond(known, lambda *_: carry.seen, look, policy, table)
 
         # Conditions and not selections: the visit after the last round only records, and what a
         # branch returns is written out once instead of being computed again by all who read it.
@@ -122,23 +132,26 @@ def train(
         return _Carry(
             state._replace(table=table),
             scale,
-            jnp.stack([achieved, one_ago]),
-            carry.objective.at[r].set(achieved),
-            evaluation,
-            baseline,
+            jnp.stack([seen.objective, one_ago]),
+            policy,
+            seen,
+            jax.tree.map(lambda record, value: record.at[r].set(value), carry.record, seen),
         )
 
-    def record(wanted: bool) -> jax.Array:
-        return jnp.full((iterations + 1 if wanted else 0, replicates), jnp.nan)
+    def everywhere(value: float, *shape: int) -> Record:
+        filled = jnp.full((*shape, replicates), value)
+        return Record(
+            filled, None if held_out is None else filled, filled if with_baseline else None
+        )
 
     start = _Carry(
         Agents(to_every_agent(init, agents), learner.start(mdps, keys)),
-        jnp.ones(replicates),
-        jnp.zeros((2, replicates)),
-        record(True),
-        record(held_out is not None),
-        record(with_baseline),
+        scale=jnp.ones(replicates),
+        before=jnp.zeros((2, replicates)),
+        policy=jnp.full_like(init, jnp.nan),
+        seen=everywhere(jnp.nan),
+        record=everywhere(jnp.nan, iterations + 1),
     )
     end = lax.fori_loop(0, rounds + 1, one_round, start)
     table = mean_over_agents(end.agents.table, agents)
-    return Trained(table, learner.policy(table), end.objective, end.evaluation, end.baseline)
+    return Trained(table, learner.policy(table), end.record)
