@@ -1,7 +1,7 @@
 """The work behind a cell: federated runs of a range of replicates, and what is kept of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,10 +45,10 @@ class Measured(NamedTuple):
 def run_cells(
     work: Mapping[Cell, Sequence[Range]], seed: int
 ) -> Iterator[tuple[Cell, Range, Arrays]]:
-    """The pieces of work, one after the other, each with its results.
+    """The pieces of work with their results, cell by cell, in the order they become ready.
 
     Cells that differ in E or kappa alone share a compiled program; while the first cells run, the
-    programs of the later ones are compiled on the other cores.
+    programs of the others are compiled on other cores.
     """
     waiting = {cell: ranges for cell, ranges in work.items() if ranges}
     pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="fedrl-compile")
@@ -57,10 +57,12 @@ def run_cells(
         if _program(cell) not in compiled:
             compiled[_program(cell)] = pool.submit(_compile, cell, *ranges[0])
     try:
-        for cell, ranges in waiting.items():
-            compiled[_program(cell)].result()
-            for piece in ranges:
-                yield cell, piece, run_piece(cell, *piece, seed)
+        while waiting:
+            wait({compiled[_program(cell)] for cell in waiting}, return_when=FIRST_COMPLETED)
+            ready = next(cell for cell in waiting if compiled[_program(cell)].done())
+            compiled[_program(ready)].result()
+            for piece in waiting.pop(ready):
+                yield ready, piece, run_piece(ready, *piece, seed)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
