@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests import obvious_numpy
 
-from benchmarks import obvious_numpy
 from benchmarks.machine import describe
 from fedrl import tabular
 from fedrl.papers.jin2022.cells import AGENTS, TABLE1, TABLE2, Cell

@@ -12,13 +12,13 @@ from importlib import import_module
 from types import ModuleType
 
 __version__ = "0.1.0"
-__all__ = ["FedrlError", "__version__", "families", "tabular"]
+__all__ = ["FedrlError", "__version__", "families", "tabular", "theory"]
 
 from fedrl.errors import FedrlError
 
 
 def __getattr__(name: str) -> ModuleType:
     # JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
-    if name in ("families", "tabular"):
+    if name in ("families", "tabular", "theory"):
         return import_module(f"fedrl.{name}")
     raise AttributeError(f"module 'fedrl' has no attribute {name!r}")

@@ -62,6 +62,21 @@ def test_bad_input_is_one_line_on_standard_error(capsys, tmp_path):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("agrees", "status"), [(True, 0), (False, 1)])
+def test_the_exit_status_says_whether_the_numbers_agree(monkeypatch, agrees, status):
+    monkeypatch.setattr("fedrl.papers.jin2022.reproduce.reproduce", lambda *_, **__: agrees)
+    assert main(["reproduce", "table1"]) == status
+
+
+def test_trouble_with_the_disk_is_one_line_and_not_a_finding(monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "results/table1.csv")
+
+    monkeypatch.setattr("fedrl.papers.jin2022.reproduce.reproduce", full)
+    assert main(["reproduce", "table1"]) == 2
+    assert capsys.readouterr().err.startswith("fedrl: No space left on device: results/table1.csv")
+
+
 def test_quick_and_seeds_exclude_each_other(capsys):
     assert main(["reproduce", "table1", "--quick", "--seeds", "5"]) == 2
     assert "exclude each other" in capsys.readouterr().err

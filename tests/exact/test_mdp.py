@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks import obvious_numpy
+from tests import obvious_numpy
 
 from conftest import random_problem
 from fedrl.exact import mdp

@@ -4,9 +4,9 @@ import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
-from benchmarks.obvious_numpy import project_row
 from hypothesis import given, settings
 from scipy.optimize import minimize
+from tests.obvious_numpy import project_row
 
 from fedrl.exact.simplex import project
 
@@ -28,6 +28,12 @@ def test_projected_rows_are_the_nearest_probability_vectors(rng, A):
     towards_vertices = rows - projected - ((rows - projected) * projected).sum(1, keepdims=True)
     assert towards_vertices.max() < 1e-11
     np.testing.assert_allclose(projected, [project_row(row) for row in rows], atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e9, 1e18])
+def test_projection_survives_large_entries(size):
+    rows = np.array([[size, size, -size], [size, 0.0, 0.0]])
+    np.testing.assert_allclose(project_rows(rows), [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], atol=1e-12)
 
 
 def test_projection_matches_a_general_optimiser(rng):

@@ -21,8 +21,11 @@ def test_the_same_settings_continue_and_pieces_come_back_in_order(tmp_path):
     directory.save("a", 6, 10, {"x": np.arange(6, 10)})
     directory.save("a", 0, 4, {"x": np.arange(0, 4)})
     again = RunDirectory.open(tmp_path, SETTINGS)
-    loaded = np.concatenate([piece["x"] for piece in again.load("a")])
-    assert loaded.tolist() == [0, 1, 2, 3, 6, 7, 8, 9]
+    with pytest.raises(FedrlError, match="does not continue the pieces before it"):
+        again.load("a", 10)
+    again.save("a", 4, 6, {"x": np.arange(4, 6)})
+    loaded = np.concatenate([piece["x"] for piece in again.load("a", 10)])
+    assert loaded.tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -51,19 +54,40 @@ def test_a_foreign_folder_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("content", ["not json", "[1, 2]", ""])
+@pytest.mark.parametrize("content", [b"not json", b"[1, 2]", b"", b"\xff\xfe\x00"])
 def test_a_foreign_settings_file_is_refused_and_kept(tmp_path, content):
-    (tmp_path / "settings.json").write_text(content)
+    (tmp_path / "settings.json").write_bytes(content)
     with pytest.raises(FedrlError, match="name another folder"):
         RunDirectory.open(tmp_path, SETTINGS)
-    assert (tmp_path / "settings.json").read_text() == content
+    assert (tmp_path / "settings.json").read_bytes() == content
+
+
+def test_overlapping_pieces_are_refused_and_not_counted_twice(tmp_path):
+    directory = RunDirectory.open(tmp_path, SETTINGS)
+    for start, stop in ((0, 4), (0, 3)):
+        directory.save("a", start, stop, {"x": np.arange(start, stop)})
+    with pytest.raises(FedrlError, match="does not continue the pieces before it"):
+        directory.load("a", 4)
+
+
+def test_a_kill_during_the_very_first_write_leaves_a_usable_folder(tmp_path):
+    (tmp_path / ".settings.json.abc123").write_text('{"see')
+    RunDirectory.open(tmp_path, SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_two_processes_do_not_work_in_one_folder(tmp_path):
+    with RunDirectory.open(tmp_path, SETTINGS).locked():
+        other = RunDirectory.open(tmp_path, SETTINGS)
+        with pytest.raises(FedrlError, match="another process is working in"), other.locked():
+            pass
 
 
 def test_a_path_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FedrlError, match="cannot be written"):
         RunDirectory.open(tmp_path / "file" / "run", SETTINGS)
-    with pytest.raises(FedrlError, match="cannot be written"):
+    with pytest.raises(FedrlError, match="is a file: name a folder"):
         RunDirectory.open(tmp_path / "file", SETTINGS)
 
 
@@ -73,7 +97,7 @@ def test_a_damaged_piece_is_named(tmp_path):
     (piece,) = (tmp_path / "pieces" / "a").iterdir()
     piece.write_bytes(piece.read_bytes()[:-100])
     with pytest.raises(FedrlError, match=r"00000000-00000005.npz is damaged .* delete it"):
-        directory.load("a")
+        directory.load("a", 5)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):

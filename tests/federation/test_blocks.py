@@ -53,10 +53,14 @@ def test_the_number_of_devices_does_not_change_a_bit():
 
 
 def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
-    assert blocks.block_size(8 * 5 * 16 * 4 * 16, "cpu") == 8  # WindyCliffs
-    assert blocks.block_size(8 * 5 * 5 * 5 * 5, "cpu") == 64  # RandomMDPs
-    assert blocks.block_size(10**9, "cpu") == 1
-    assert blocks.block_size(8 * 5 * 16 * 4 * 16, "gpu") % blocks.VECTOR == 0
+    size = blocks.block_size
+    assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8  # WindyCliffs
+    assert size("cpu", problem_bytes=8 * 5 * 5 * 5 * 5, record_bytes=10_000) == 64  # RandomMDPs
+    assert size("cpu", problem_bytes=10**9, record_bytes=10_000) == 1
+    assert size("gpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8192
+    # A million iterations: as many replicates as the memory for records allows.
+    assert size("gpu", problem_bytes=1000, record_bytes=24_000_000) == 40
+    assert size("cpu", problem_bytes=1000, record_bytes=10**9) == 1
 
 
 def test_results_come_in_the_order_of_the_blocks():

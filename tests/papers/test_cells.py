@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from benchmarks import obvious_numpy
+from tests import obvious_numpy
 
 import fedrl
 from fedrl.papers.jin2022.cells import FIGURE2, TABLE1, TABLE2
@@ -20,6 +20,27 @@ def test_all_published_cells_are_there():
     assert len(by_slug) == 48
     assert by_slug["WindyCliffs-ProjPAvg-kappa0.8"].published == 103.53
     assert by_slug["WindyCliffs-ProjPAvg-E8"].published_se == 0.25
+
+
+def test_settings_are_those_of_the_protocol():
+    protocol = {
+        ("table1", "RandomMDPs", "QAvg"): (1e-2, 0.95, 128, 4),
+        ("table1", "RandomMDPs", "SoftPAvg"): (5e-2, 0.9, 512, 4),
+        ("table1", "RandomMDPs", "ProjPAvg"): (1e-2, 0.9, 960, 32),
+        ("table1", "WindyCliffs", "QAvg"): (1e-3, 0.1, 640, 4),
+        ("table1", "WindyCliffs", "SoftPAvg"): (1e-1, 0.4, 192, 4),
+        ("table1", "WindyCliffs", "ProjPAvg"): (1e-2, 0.5, 64, 32),
+        ("table2", "WindyCliffs", "QAvg"): (1e-3, 0.1, 640, None),
+        ("table2", "WindyCliffs", "SoftPAvg"): (1e-1, 0.4, 192, None),
+        ("table2", "WindyCliffs", "ProjPAvg"): (1e-2, 0.9, 1024, None),
+    }
+    for cell in TABLE1 + TABLE2:
+        lr, decay, iterations, E = protocol[cell.table, cell.family, cell.algorithm]
+        schedule = cell.schedule
+        assert (schedule.lr == lr).all()
+        assert (schedule.decay, schedule.iterations) == (decay, iterations)
+        assert E is None or cell.E == E
+        assert cell.environments.gamma == {"RandomMDPs": 0.9, "WindyCliffs": 0.95}[cell.family]
 
 
 def test_every_E_of_the_paper_divides_its_iterations():

@@ -24,7 +24,7 @@ def contents(folder):
     return {
         path.name: path.read_bytes()
         for path in sorted(folder.iterdir())
-        if path.suffix in (".csv", ".json", ".png")
+        if path.suffix in (".csv", ".json", ".png", ".pdf")
     }
 
 
@@ -71,6 +71,7 @@ def test_killed_at_any_moment_it_continues_to_the_very_same_result(tmp_path, uni
     output, errors = process.communicate(timeout=300)
     assert process.returncode in (0, 1), errors
     assert "was done before, continuing" in output
+    assert output.rstrip().endswith(f"results {folder}")
     assert contents(folder) == uninterrupted
 
 
@@ -84,8 +85,10 @@ def test_ctrl_c_says_that_nothing_is_lost(tmp_path):
     assert "Traceback" not in errors
 
 
-def test_the_results_are_all_there(tmp_path, uninterrupted):
-    assert set(uninterrupted) == {"figure2.csv", "figure2.png", "settings.json", "table2.csv"}
+def test_the_results_are_all_there(uninterrupted):
+    assert set(uninterrupted) == {
+        *("figure2.csv", "figure2.png", "figure2.pdf", "settings.json", "table2.csv")
+    }
     settings = json.loads(uninterrupted["settings.json"])
     assert settings["seeds"] == 48
     assert len(settings["cells"]) == 6
@@ -98,7 +101,7 @@ def test_the_results_are_all_there(tmp_path, uninterrupted):
     assert float(rows[0]["z"]) == pytest.approx(z, abs=1e-3)
 
 
-def test_a_finished_run_is_shown_again_without_work(tmp_path, monkeypatch, uninterrupted):
+def test_a_finished_run_is_shown_again_without_work(tmp_path, monkeypatch):
     reproduce("figure2", seeds=3, out=tmp_path / "run", console=QUIET)
     before = contents(tmp_path / "run")
 

@@ -5,7 +5,7 @@ from math import inf
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks import obvious_numpy
+from tests import obvious_numpy
 
 import fedrl
 from conftest import random_problem

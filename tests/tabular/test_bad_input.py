@@ -32,7 +32,7 @@ BAD = {
     "P with three axes": ({"P": GOOD.P[0, 0]}, r"P must have shape \(n, S, A, S\)"),
     "P not square": ({"P": GOOD.P[..., :3]}, r"P must have shape \(n, S, A, S\)"),
     "P of no seeds": ({"P": GOOD.P[:0]}, r"P must have shape"),
-    "P that is no array": ({"P": "matrices"}, r"P must be an array of numbers"),
+    "P that is no array": ({"P": "matrices"}, r"P must be an array of real numbers"),
     "R of another shape": ({"R": GOOD.R[..., :2]}, r"R must have shape \(S, A\) = \(4, 3\)"),
     "two numbers of seeds": (
         {"R": np.repeat(GOOD.R, 2, 0)},
@@ -46,6 +46,9 @@ BAD = {
     "gamma as text": ({"gamma": "0.9"}, r"gamma must be a number in \[0, 1\)"),
     "E 0": ({"E": 0}, r"E must be a positive integer or inf, got 0"),
     "E 1.5": ({"E": 1.5}, r"E must be a positive integer or inf, got 1.5"),
+    "complex numbers": ({"P": GOOD.P + 0j}, r"P must be an array of real numbers"),
+    "an algorithm that is no name": ({"algorithm": ["qavg"]}, r"unknown algorithm"),
+    "lr that fails": ({"lr": lambda t: 1 if t == 0 else 2}, r"lr as a function is called once"),
     "E -inf": ({"E": -np.inf}, r"E must be a positive integer or inf"),
     "E as text": ({"E": "often"}, r"E must be a positive integer or inf"),
     "no iterations": ({"iterations": 0}, r"iterations must be an integer of at least 1, got 0"),
@@ -112,9 +115,9 @@ def test_objective_checks_its_policy():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fedrl.families.RandomMDPs(states=1), "states must be at least 2"),
+        (lambda: fedrl.families.RandomMDPs(states=1), "states must be an integer of at least 2"),
         (lambda: fedrl.families.RandomMDPs(sparsity=1.5), "sparsity must be a probability"),
-        (lambda: fedrl.families.WindyCliffs(width=1), "width must be at least 2"),
+        (lambda: fedrl.families.WindyCliffs(width=1), "width must be an integer of at least 2"),
         (lambda: fedrl.families.WindyCliffs(strongest=4.0), "strongest"),
         (lambda: fedrl.families.WindyCliffs().task(kappa=1.5), "kappa must be a number in"),
         (lambda: fedrl.families.WindyCliffs().task(agents=0), "agents must be an integer"),

@@ -41,6 +41,31 @@ class Reproduce:
 
 
 @dataclass(frozen=True)
+class Theory:
+    """Measure how different environments are, what the paper's theorems promise, and what is so.
+
+    Checks every statement of the paper on the instance that decides it, then studies one problem.
+    """
+
+    family: str | None = None
+    """Family to draw the problem from (`fedrl list` names them); random-mdps unless given."""
+    matrices: Path | None = None
+    """Your own problem: an .npz file with P (n, S, A, S), R (S, A), gamma and maybe d0 (S,)."""
+    out: Path | None = None
+    """Folder for CSV files and figures; none are written unless given."""
+    seed: int = 0
+    """Root of all random numbers."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from fedrl.cli.theory import report
+
+        report(self.family, self.matrices, self.out, self.seed, Console())
+        return 0
+
+
+@dataclass(frozen=True)
 class List:
     """Show what there is: families of environments, algorithms, reproductions."""
 

@@ -6,11 +6,12 @@ from typing import Annotated
 import tyro
 
 from fedrl import __version__
-from fedrl.cli.commands import List, Reproduce
+from fedrl.cli.commands import List, Reproduce, Theory
 from fedrl.errors import FedrlError
 
 Command = (
     Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Theory, tyro.conf.subcommand("theory")]
     | Annotated[List, tyro.conf.subcommand("list")]
 )
 
@@ -35,6 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
         return command.run()
     except FedrlError as error:
         print(f"fedrl: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        # A full disk, a folder that was taken away: not a finding, and nothing to debug.
+        print(f"fedrl: {error.strerror}: {error.filename}; nothing saved is lost", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(

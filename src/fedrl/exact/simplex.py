@@ -1,10 +1,17 @@
 """Euclidean projection onto the probability simplex."""
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 # Up to this many actions all pairs are compared; beyond it, sorting is cheaper.
 PAIRWISE_LIMIT = 16
+
+
+def _largest_is_zero(v: jax.Array) -> jax.Array:
+    return v - reduce(jnp.maximum, [v[:, a] for a in range(v.shape[1])])[:, None]
 
 
 def project(v: jax.Array) -> jax.Array:
@@ -14,6 +21,10 @@ def project(v: jax.Array) -> jax.Array:
     rises as long as the next entry is above it, and falls from then on.
     """
     actions = v.shape[1]
+    # A shift of a row does not change its projection, but 1 would be lost beside large entries.
+    # Under a condition that is always true of numbers, so that the result is written out once: each
+    # of the comparisons below would compute it again.
+    v = lax.cond(v[0, 0, 0] == v[0, 0, 0], _largest_is_zero, lambda v: v, v)
     if actions <= PAIRWISE_LIMIT:
         # The k largest entries are those at least as large as some entry of v.
         at_least = [v[:, b][:, None] >= v for b in range(actions)]

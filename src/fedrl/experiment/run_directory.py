@@ -4,12 +4,14 @@
 replicates start..stop-1 of a part. A piece appears under its name only when it is whole.
 """
 
+import fcntl
 import json
 import os
 import re
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from fedrl.errors import FedrlError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 SETTINGS = "settings.json"
+LOCK = ".lock"
 PIECE = re.compile(r"(\d+)-(\d+)\.npz")
 
 
@@ -50,11 +53,14 @@ class RunDirectory:
         Refuses, and changes nothing, if the folder belongs to other settings or to something else.
         """
         wanted = json.loads(json.dumps(settings))
+        existing = path / SETTINGS
         try:
             path.mkdir(parents=True, exist_ok=True)
-            existing = path / SETTINGS
+            # What a kill in the middle of the very first write has left.
+            for stale in path.glob(f".{SETTINGS}.*"):
+                stale.unlink()
             if existing.exists():
-                _refuse_other_settings(path, json.loads(existing.read_text()), wanted)
+                _refuse_other_settings(path, _read_settings(existing), wanted)
             elif any(path.iterdir()):
                 raise FedrlError(
                     f"--out {path} is not empty and has no {SETTINGS}, so it is not a folder of "
@@ -64,15 +70,26 @@ class RunDirectory:
                 write_atomically(existing, (json.dumps(wanted, indent=2) + "\n").encode())
             if not os.access(path, os.W_OK):
                 raise PermissionError(13, os.strerror(13))
-        except json.JSONDecodeError as error:
-            raise FedrlError(
-                f"{existing} is not readable as settings ({error}): name another folder with --out"
-            ) from None
+        except FileExistsError:
+            raise FedrlError(f"--out {path} is a file: name a folder") from None
         except OSError as error:
             raise FedrlError(
                 f"--out {path} cannot be written ({error.strerror}): name a folder you may write to"
             ) from None
         return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out while working in the folder."""
+        with (self.path / LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FedrlError(
+                    f"another process is working in {self.path}: wait for it, or name another "
+                    "folder with --out"
+                ) from None
+            yield
 
     def save(self, part: str, start: int, stop: int, arrays: Arrays) -> None:
         """Keep the results of replicates start..stop-1."""
@@ -99,10 +116,17 @@ class RunDirectory:
                 yield first, min(first + size, start)
             done = max(done, stop)
 
-    def load(self, part: str) -> list[Arrays]:
-        """The pieces of a part, in order."""
+    def load(self, part: str, total: int) -> list[Arrays]:
+        """The pieces of a part, in order; refused unless they make up replicates 0..total-1."""
         loaded = []
-        for _, _, file in self.pieces(part):
+        done = 0
+        for start, stop, file in self.pieces(part):
+            if start != done or stop > total:
+                raise FedrlError(
+                    f"{file} does not continue the pieces before it, which end at {done}: delete "
+                    f"{file.parent} and run the same command again"
+                )
+            done = stop
             try:
                 # Opened here: NumPy would leave a damaged file open.
                 with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
@@ -114,13 +138,23 @@ class RunDirectory:
         return loaded
 
 
-def _refuse_other_settings(path: Path, found: Any, wanted: dict[str, Any]) -> None:
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise FedrlError(f"{path} does not hold settings of ours: name another folder with --out")
+    return found
+
+
+def _refuse_other_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     if found == wanted:
         return
-    if not isinstance(found, dict):
-        raise FedrlError(f"{path / SETTINGS} is not of ours: name another folder with --out")
-    different = [name for name in (*wanted, *found) if found.get(name) != wanted.get(name)]
-    name = different[0]
+    missing = object()
+    name = next(
+        name for name in (*wanted, *found) if found.get(name, missing) != wanted.get(name, missing)
+    )
     raise FedrlError(
         f"--out {path} holds results with {name} = {_short(found.get(name))}, this command has "
         f"{name} = {_short(wanted.get(name))}: name another folder, or use the same settings to "

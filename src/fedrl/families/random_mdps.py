@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.errors import FedrlError
+from fedrl.arguments import discount, probability, whole
 from fedrl.families.tabular_family import Floats, TabularFamily
 
 if TYPE_CHECKING:
@@ -32,16 +32,11 @@ class RandomMDPs(TabularFamily):
     name: ClassVar[str] = "random-mdps"
 
     def __post_init__(self) -> None:
-        if self.states < 2 or self.actions < 1:
-            raise FedrlError(
-                "states must be at least 2 and actions at least 1, got "
-                f"{self.states} and {self.actions}"
-            )
-        for setting in ("sparsity", "centre_sparsity"):
-            if not 0 <= getattr(self, setting) <= 1:
-                raise FedrlError(
-                    f"{setting} must be a probability in [0, 1], got {getattr(self, setting)!r}"
-                )
+        whole("states", self.states, smallest=2)
+        whole("actions", self.actions)
+        discount(self.gamma)
+        probability("sparsity", self.sparsity)
+        probability("centre_sparsity", self.centre_sparsity)
 
     def d0(self) -> Floats:
         return np.full(self.states, 1.0 / self.states)

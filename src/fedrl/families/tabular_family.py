@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrl.errors import FedrlError
+from fedrl.arguments import number, whole
 from fedrl.keys import Purpose, replicate_keys
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class TabularFamily(ABC):
 
     name: ClassVar[str]
     gamma: float
+    agents: int = 5
 
     @property
     @abstractmethod
@@ -80,13 +81,7 @@ class TabularFamily(ABC):
         """P_0 (S, A, S) and n directions P_k (n, S, A, S) in which it can be disturbed."""
 
     @abstractmethod
-    def draw(
-        self,
-        policy: Floats | None = None,
-        *,
-        P: Floats | None = None,
-        ax: "Axes | None" = None,
-    ) -> "Axes":
+    def draw(self, policy: Floats | None = None, *, ax: "Axes | None" = None) -> "Axes":
         """A picture of an environment, with arrows for a policy (S, A)."""
 
     def noisy_copies(self, key: jax.Array, n: int, kappa: jax.Array) -> jax.Array:
@@ -124,7 +119,7 @@ class TabularFamily(ABC):
     def task(
         self,
         *,
-        agents: int = 5,
+        agents: int | None = None,
         seeds: int = 1,
         seed: int = 0,
         kappa: float | None = None,
@@ -134,7 +129,7 @@ class TabularFamily(ABC):
         """Draw federated problems, one per seed.
 
         Args:
-            agents: environments in a problem.
+            agents: environments in a problem; 5, or as many as a fixed example has.
             seeds: problems; number i depends on `seed` and `first_seed` + i alone.
             seed: root of all random numbers.
             kappa: heterogeneity in [0, 1]: the first environment is P_0, the others are
@@ -143,17 +138,13 @@ class TabularFamily(ABC):
             first_seed: where to start counting.
 
         """
-        for name, value, smallest in (
-            ("agents", agents, 1),
-            ("seeds", seeds, 1),
-            ("seed", seed, 0),
-            ("held_out", held_out, 0),
-            ("first_seed", first_seed, 0),
-        ):
-            if not isinstance(value, int) or value < smallest:
-                raise FedrlError(f"{name} must be an integer of at least {smallest}, got {value!r}")
-        if kappa is not None and not 0 <= kappa <= 1:
-            raise FedrlError(f"kappa must be a number in [0, 1] or None, got {kappa!r}")
+        agents = whole("agents", self.agents if agents is None else agents)
+        seeds = whole("seeds", seeds)
+        seed = whole("seed", seed, smallest=0, largest=2**32 - 1)
+        held_out = whole("held_out", held_out, smallest=0)
+        first_seed = whole("first_seed", first_seed, smallest=0)
+        if kappa is not None:
+            number("kappa", kappa, "a number in [0, 1] or None", lambda x: 0 <= x <= 1)
         with jax.enable_x64(True):
             mixing = None if kappa is None else jnp.float64(kappa)
             batches = [

@@ -1,12 +1,13 @@
 """WindyCliffs: a cliff walk in wind from the north, whose strength differs."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.arguments import discount, number, whole
 from fedrl.errors import FedrlError
 from fedrl.families.tabular_family import Floats, TabularFamily
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 # (dx, dy) of the actions; y = 0 is the bottom row.
 UP, DOWN, LEFT, RIGHT = (0, 1), (0, -1), (-1, 0), (1, 0)
 MOVES = (UP, DOWN, LEFT, RIGHT)
+
+
+def _wind(name: str, value: object) -> float:
+    return number(name, value, "in [0, 3], since theta / 3 is a probability", lambda x: 0 <= x <= 3)
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,14 @@ class WindyCliffs(TabularFamily):
     actions: ClassVar[int] = len(MOVES)
 
     def __post_init__(self) -> None:
-        if self.width < 2 or self.height < 1:
+        whole("width", self.width, smallest=2)
+        whole("height", self.height)
+        discount(self.gamma)
+        for name in ("weakest", "strongest", "centre_wind"):
+            _wind(name, getattr(self, name))
+        if self.weakest > self.strongest:
             raise FedrlError(
-                f"width must be at least 2 and height at least 1, got {self.width}, {self.height}"
-            )
-        if not 0 <= self.weakest <= self.strongest <= 3 or not 0 <= self.centre_wind <= 3:
-            raise FedrlError(
-                "weakest, strongest and centre_wind must be in [0, 3] (theta / 3 is a probability) "
-                f"and weakest <= strongest, got {self.weakest}, {self.strongest} and "
-                f"{self.centre_wind}"
+                f"weakest must be at most strongest, got {self.weakest} and {self.strongest}"
             )
 
     @property
@@ -87,17 +91,21 @@ class WindyCliffs(TabularFamily):
             key, (n,), dtype=jnp.float64, minval=self.weakest, maxval=self.strongest
         )
 
-    def transitions(self, theta: jax.Array) -> jax.Array:
-        """P (..., S, A, S) at wind theta (...)."""
-        blown = jnp.asarray(theta)[..., None, None, None] / 3.0
-        meant, down = self._deterministic()
-        return (1.0 - blown) * meant + blown * down
+    def transitions(self, theta: float) -> Floats:
+        """P (S, A, S) at wind theta."""
+        P: Floats = self._transitions(np.float64(_wind("theta", theta)))
+        return P
 
     def environments(self, key: jax.Array, n: int) -> jax.Array:
-        return self.transitions(self.sample(key, n))
+        P: jax.Array = jax.vmap(self._transitions)(self.sample(key, n))
+        return P
 
     def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-        return self.transitions(jnp.float64(self.centre_wind)), self.environments(key, n)
+        return jnp.asarray(self.transitions(self.centre_wind)), self.environments(key, n)
+
+    def _transitions(self, theta: Any) -> Any:
+        meant, down = self._deterministic()
+        return (1.0 - theta / 3.0) * meant + theta / 3.0 * down
 
     def _deterministic(self) -> tuple[Floats, Floats]:
         """Where each action leads in no wind and in nothing but wind, (S, A, S) and (S, 1, S)."""
@@ -111,13 +119,7 @@ class WindyCliffs(TabularFamily):
                 meant[s, a, 0 if back_to_start else to_y * self.width + to_x] = 1.0
         return meant, meant[:, [MOVES.index(DOWN)]]
 
-    def draw(
-        self,
-        policy: Floats | None = None,
-        *,
-        P: Floats | None = None,
-        ax: "Axes | None" = None,
-    ) -> "Axes":
+    def draw(self, policy: Floats | None = None, *, ax: "Axes | None" = None) -> "Axes":
         """The grid; an arrow's length is the probability of an action."""
         from fedrl.families.pictures import draw_grid
 

@@ -22,20 +22,26 @@ CPU_LARGEST_BLOCK = 64
 # A GPU wants many lanes; bounded so that a block and its temporaries fit a small card.
 GPU_BLOCK_BYTES = 1 << 29
 GPU_LARGEST_BLOCK = 8192
+# Records are written rarely and need not fit a cache, but long runs must not fill the memory.
+RECORD_BYTES = 1 << 30
 # Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
 VECTOR = 8
 
 
-def block_size(bytes_per_replicate: int, platform: str) -> int:
-    """Replicates in a block; one, if a single one already fills the cache."""
+def block_size(platform: str, *, problem_bytes: int, record_bytes: int) -> int:
+    """Replicates in a block, from the bytes that one needs for its problem and its records.
+
+    One, if a single problem already fills the cache.
+    """
     budget, largest = (
         (CPU_BLOCK_BYTES, CPU_LARGEST_BLOCK)
         if platform == "cpu"
         else (GPU_BLOCK_BYTES, GPU_LARGEST_BLOCK)
     )
-    if bytes_per_replicate > budget:
+    size = min(largest, budget // problem_bytes, RECORD_BYTES // record_bytes)
+    if problem_bytes > budget or record_bytes * VECTOR > RECORD_BYTES:
         return 1
-    return max(VECTOR, min(largest, budget // bytes_per_replicate // VECTOR * VECTOR))
+    return max(VECTOR, size // VECTOR * VECTOR)
 
 
 def available_cores() -> int:

@@ -39,7 +39,7 @@ class Schedule:
     @property
     def updates_per_round(self) -> int:
         # Without communication every local update is a round: the average is only looked at.
-        return 1 if isinf(self.E) else int(self.E)
+        return 1 if isinf(self.E) else min(int(self.E), self.iterations)
 
     @property
     def rounds(self) -> int:
@@ -115,8 +115,11 @@ def run_replicates(
 ) -> Outcome:
     """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
     agents, states, actions = source.size
-    bytes_per_replicate = 8 * agents * states * actions * states
-    size = block_size(bytes_per_replicate, jax.local_devices()[0].platform)
+    size = block_size(
+        jax.local_devices()[0].platform,
+        problem_bytes=8 * agents * states * actions * states,
+        record_bytes=8 * 3 * (schedule.iterations + 1),
+    )
 
     def run_block(start: int, device: jax.Device) -> Outcome:
         # The 64-bit switch and the default device are both local to the thread.

@@ -1,7 +1,5 @@
 """Our numbers beside published ones."""
 
-import csv
-import io
 from dataclasses import dataclass
 from math import hypot
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fedrl.experiment.run_directory import write_atomically
+from fedrl.report.csv_file import write_rows
 
 # A standard error published as 0.00 is known to two digits only.
 SMALLEST_PUBLISHED_SE = 0.005
@@ -52,15 +50,13 @@ class Comparison:
 
 def write_csv(path: Path, comparisons: list[Comparison]) -> None:
     """The published columns, then ours."""
-    text = io.StringIO()
-    columns = [*comparisons[0].labels, "mean", "se", "ours_mean", "ours_se", "seeds", "z"]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    rows = []
     for row in comparisons:
         ours = [f"{row.mean:.6f}", f"{row.se:.6f}", row.seeds, f"{row.z:.4f}"]
         published = [f"{row.published:.2f}", f"{row.published_se:.2f}"]
-        writer.writerow([*row.labels.values(), *published, *ours])
-    write_atomically(path, text.getvalue().encode())
+        rows.append([*row.labels.values(), *published, *ours])
+    columns = [*comparisons[0].labels, "mean", "se", "ours_mean", "ours_se", "seeds", "z"]
+    write_rows(path, columns, rows)
 
 
 def print_comparisons(title: str, comparisons: list[Comparison], console: Console) -> None:

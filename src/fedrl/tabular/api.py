@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedrl import arguments
 from fedrl.exact import mdp
 from fedrl.exact.lanes import mean_over_agents, to_every_agent, to_lanes
 from fedrl.federation.problems import Floats, GivenProblems
@@ -23,7 +24,7 @@ ALGORITHMS: dict[str, type] = {
 """Learners by name; each is a dataclass of its settings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """What a federated run learned. With a seeds axis in the input, arrays have it in front."""
 
@@ -46,7 +47,8 @@ class Result:
         """The Baseline at the same iterations: independent learners, never averaged.
 
         The mean over agents i and environments j of agent i's policy in environment j. The
-        independent run takes place when this is first asked for.
+        independent run takes place when this is first asked for; with `decay`, its step size
+        follows the objective of the averaged table after every update, as at E = inf.
         """
         return self._independent.objective(self.iterations)
 
@@ -87,7 +89,7 @@ def run(
     lr: checks.LearningRate,
     decay: float | None = None,
     init: ArrayLike | None = None,
-    update: Literal["value", "q"] = "value",
+    update: Literal["value", "q"] | None = None,
     evaluate_on: ArrayLike | None = None,
     seed: int = 0,
     **options: Any,
@@ -102,14 +104,15 @@ def run(
         d0: initial state distribution, (S,) or (seeds, S); uniform if None.
         E: local updates between two communications; `inf`: never, the average is only evaluated.
         iterations: local updates of each agent; the last round is shorter if E does not divide it.
-        lr: step size; a number, one number per iteration, or a function of t = 0, 1, ...
-        decay: factor on the step size, per seed, when a round improves the objective by less than
-            0.1 % (from the fourth round on); None: constant steps.
+        lr: step size; a number, one number per iteration, or a function that is called once with
+            the array t = 0, 1, ... and returns them.
+        decay: factor on the step size of a seed at the start of each round r >= 3 for which
+            objective[r-1] - objective[r-2] < 0.001 objective[r-2]; None: constant steps.
         init: initial table shared by all agents, (S, A) or (seeds, S, A); None draws the table of
             the paper's experiments from `seed`.
-        update: QAvg's local update: `"value"`, damped value iteration and then one backup to Q, as
-            in the released experiments, or `"q"`, Q <- (1 - lr) Q + lr T_k Q, as in the paper; the
-            other algorithms have only one.
+        update: QAvg's local update: `"value"` (default), damped value iteration and then one backup
+            to Q, as in the released experiments, or `"q"`, Q <- (1 - lr) Q + lr T_k Q, as in the
+            paper; the other algorithms have only one.
         evaluate_on: further environments to evaluate in, (m, S, A, S) or (seeds, m, S, A, S).
         seed: root of all random numbers.
         options: further settings of the learner: `gradient="natural" | "plain"` for softpavg,
@@ -122,20 +125,21 @@ def run(
     [[1.6], [0.267]]
 
     """
-    checks.choice("update", update, ("value", "q"))
-    if algorithm == QAvg.name:
-        options = {"update": update, **options}
+    if update is not None:
+        arguments.choice("update", update, ("value", "q"))
+        if not isinstance(algorithm, str) or algorithm == QAvg.name:
+            options = {"update": update, **options}
     learner = checks.learner_from(algorithm, options, ALGORITHMS)
     table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
     arrays, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
     problems = GivenProblems(arrays)
-    checked_gamma = checks.discount(gamma)
+    checked_gamma = arguments.discount(gamma)
     schedule = Schedule(
-        lr=checks.step_sizes(lr, checks.whole("iterations", iterations)),
-        E=checks.period(E),
+        lr=checks.step_sizes(lr, arguments.whole("iterations", iterations)),
+        E=arguments.whole_or_inf("E", E),
         decay=checks.decay_factor(decay),
     )
-    checked_seed = checks.whole("seed", seed, smallest=0, largest=2**32 - 1)
+    checked_seed = arguments.whole("seed", seed, smallest=0, largest=2**32 - 1)
     outcome = run_replicates(learner, problems, schedule, gamma=checked_gamma, seed=checked_seed)
 
     def squeeze(x: Floats) -> Floats:
@@ -176,7 +180,7 @@ def objective(
     """
     table = checks.Table("policy", policy, probabilities=True)
     arrays, seed_axis = checks.problems(P, R, d0, table=table)
-    checked_gamma = checks.discount(gamma)
+    checked_gamma = arguments.discount(gamma)
     with jax.enable_x64(True):
         result = _mean_objective(
             jnp.asarray(arrays.init),

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from math import inf, isinf
-from numbers import Integral, Real
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.federation.problems import Floats, Problems
 from fedrl.learners.tabular import TabularLearner
@@ -22,11 +21,13 @@ LearningRate = float | ArrayLike | Callable[[np.ndarray], ArrayLike]
 def floats(name: str, value: ArrayLike) -> Floats:
     """`value` as a float64 array without NaN or infinity."""
     try:
-        array = np.asarray(value, dtype=np.float64)
+        given = np.asarray(value)
     except (TypeError, ValueError):
-        raise FedrlError(
-            f"{name} must be an array of numbers, got {type(value).__name__}"
-        ) from None
+        raise FedrlError(f"{name} must be an array of real numbers, but its rows differ") from None
+    if given.dtype.kind not in "biuf":
+        raise FedrlError(f"{name} must be an array of real numbers, got {given.dtype}")
+    # A copy: what is computed later must not change when the caller reuses the array.
+    array = np.array(given, dtype=np.float64)
     if not np.isfinite(array).all():
         raise FedrlError(f"{name} must be finite, but it has NaN or infinite entries")
     return array
@@ -67,7 +68,8 @@ def transitions(name: str, value: ArrayLike) -> Floats:
         array = array[None]
     if array.ndim != 5 or 0 in array.shape or array.shape[-1] != array.shape[2]:
         raise FedrlError(
-            f"{name} must have shape (n, S, A, S) or (seeds, n, S, A, S), got {np.shape(value)}"
+            f"{name} must have shape (n, S, A, S) or (seeds, n, S, A, S), also for a single "
+            f"environment (n = 1), got {np.shape(value)}"
         )
     _check_distribution(name, array, "the next state")
     return array
@@ -127,52 +129,17 @@ def _same_seeds(parts: dict[str, Floats]) -> dict[str, Floats]:
     return {name: np.broadcast_to(part, (seeds, *part.shape[1:])) for name, part in parts.items()}
 
 
-def number(name: str, value: object, allowed: str, test: Callable[[float], bool]) -> float:
-    """A real number that passes `test`; `allowed` says which do."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not test(float(value)):
-        raise FedrlError(f"{name} must be {allowed}, got {value!r}")
-    return float(value)
-
-
-def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """One of a few words."""
-    if value not in choices:
-        raise unknown_name(name, value, choices)
-
-
-def discount(gamma: object) -> float:
-    """A discount factor."""
-    return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
-
-
-def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) -> int:
-    """An integer in the given range."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Integral)
-        or not smallest <= int(value) <= largest
-    ):
-        upper = "" if isinf(largest) else f" and at most {int(largest)}"
-        raise FedrlError(f"{name} must be an integer of at least {smallest}{upper}, got {value!r}")
-    return int(value)
-
-
-def period(E: object) -> float:
-    """Local updates between communications: a positive integer, or inf for never."""
-    if E == "inf" or (isinstance(E, float) and isinf(E) and E > 0):
-        return inf
-    if isinstance(E, float) and E.is_integer():
-        E = int(E)
-    try:
-        return whole("E", E)
-    except FedrlError:
-        raise FedrlError(f"E must be a positive integer or inf, got {E!r}") from None
-
-
 def step_sizes(lr: LearningRate, iterations: int) -> Floats:
     """The step size of each local update, from a number, an array or a function of t."""
-    value = lr(np.arange(iterations)) if callable(lr) else lr
-    array = floats("lr", value)
+    if callable(lr):
+        try:
+            lr = lr(np.arange(iterations))
+        except Exception as error:
+            raise FedrlError(
+                f"lr as a function is called once with the array 0, 1, ..., {iterations - 1} and "
+                f"must return as many step sizes; it raised {type(error).__name__}: {error}"
+            ) from error
+    array = floats("lr", lr)
     if array.ndim == 0:
         array = np.full(iterations, array)
     if array.shape != (iterations,):
@@ -189,7 +156,7 @@ def decay_factor(decay: object) -> float | None:
     """A factor on the step size, or None."""
     if decay is None:
         return None
-    return number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
+    return arguments.number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
 
 
 def learner_from(
@@ -203,7 +170,7 @@ def learner_from(
             )
         learner: TabularLearner = algorithm  # type: ignore[assignment]
     else:
-        if algorithm not in known:
+        if not isinstance(algorithm, str) or algorithm not in known:
             raise unknown_name("algorithm", algorithm, known)
         kind = known[algorithm]
         for name in options:
@@ -222,6 +189,6 @@ def learner_from(
 def _check_setting(name: str, value: object, hints: dict[str, Any]) -> None:
     choices = get_args(hints[name])
     if choices:
-        choice(name, value, choices)
+        arguments.choice(name, value, choices)
     else:
-        number(name, value, "a probability in [0, 1]", lambda x: 0 <= x <= 1)
+        arguments.probability(name, value)

@@ -1,15 +1,13 @@
 """The figures of the tabular experiments."""
 
-import csv
-import io
 from math import isinf
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from fedrl.experiment.run_directory import write_atomically
 from fedrl.papers.jin2022.cells import ALGORITHMS, FAMILIES, Cell
 from fedrl.papers.jin2022.work import Measured
+from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
 
 Results = list[tuple[Cell, Measured]]
@@ -31,7 +29,7 @@ def draw(target: str, cells: list[Cell], measured: list[Measured], folder: Path)
 
 
 def _ours_and_published(ax: Axes, results: Results, positions: list[float]) -> None:
-    """A line with a band for each algorithm; crosses where the published numbers are."""
+    """A line with error bars for each algorithm; crosses where the published numbers are."""
     for colour, algorithm in zip(COLOURS, ALGORITHMS, strict=False):
         chosen = [(cell, ours) for cell, ours in results if cell.algorithm == algorithm]
         ax.errorbar(
@@ -111,9 +109,5 @@ def _figure2(results: Results, folder: Path) -> list[Path]:
     ax.set_title("QAvg on WindyCliffs")
     tidy(ax)
     ax.legend(frameon=False)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["E", "iteration", "mean", "se"])
-    writer.writerows(rows)
-    write_atomically(folder / "figure2.csv", text.getvalue().encode())
+    write_rows(folder / "figure2.csv", ("E", "iteration", "mean", "se"), rows)
     return save(figure, folder, "figure2")

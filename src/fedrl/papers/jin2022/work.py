@@ -53,9 +53,9 @@ def run_cells(
     waiting = {cell: ranges for cell, ranges in work.items() if ranges}
     pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="fedrl-compile")
     compiled: dict[tuple[str, ...], Future[None]] = {}
-    for cell, ranges in waiting.items():
+    for cell in waiting:
         if _program(cell) not in compiled:
-            compiled[_program(cell)] = pool.submit(_compile, cell, *ranges[0])
+            compiled[_program(cell)] = pool.submit(_compile, cell)
     try:
         while waiting:
             wait({compiled[_program(cell)] for cell in waiting}, return_when=FIRST_COMPLETED)
@@ -71,16 +71,16 @@ def _program(cell: Cell) -> tuple[str, ...]:
     return cell.table, cell.family, cell.algorithm
 
 
-def _compile(cell: Cell, start: int, stop: int) -> None:
-    """A piece without a single round: what is left is the compilation."""
-    _run(cell, start, stop, 0, replace(cell.schedule, most_rounds=0))
+def _compile(cell: Cell) -> None:
+    """A single block without a single round: what is left is the compilation."""
+    _run(cell, 0, 1, 0, replace(cell.schedule, most_rounds=0))
 
 
 def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
     """Replicates start..stop-1 of a cell: their last values and the sums of their curves."""
     outcome = _run(cell, start, stop, seed, cell.schedule)
-    # Table 1 reports the return in P_0, Table 2 in the agents' environments. The published records
-    # were taken before the local updates of a round, so they end one round before ours.
+    # Table 1 reports the return in P_0, Table 2 in the agents' environments. The released
+    # experiments record before the local updates of a round, so they end one round before ours.
     record = outcome.objective if cell.table == "table2" else outcome.evaluation
     curve = cell.published_scale(record[:, :-1])
     return {

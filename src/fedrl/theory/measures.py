@@ -1,0 +1,102 @@
+"""How different are the environments? The paper's two measures, kappa_1 and kappa_2."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedrl.theory.policies import Floats, gradients, random_policies
+from fedrl.theory.problem import checked, checked_transitions
+
+
+def kappa1(P: ArrayLike) -> float:
+    """max_{s, pi} sum_s' sum_i |P_i^pi(s'|s) - mean P^pi(s'|s)|, exactly.
+
+    The sum is convex in pi(.|s), so its maximum sits at a single action.
+    """
+    each = checked_transitions(P)
+    return float(np.abs(each - each.mean(axis=0)).sum(axis=(0, 3)).max())
+
+
+class Kappa2(NamedTuple):
+    """kappa_2 lies between the two; the lower bound is attained by `policy`."""
+
+    lower: float
+    upper: float
+    policy: Floats
+
+
+def kappa2(
+    P: ArrayLike,
+    R: ArrayLike,
+    gamma: float,
+    d0: ArrayLike | None = None,
+    *,
+    starts: int = 16,
+    steps: int = 60,
+    seed: int = 0,
+) -> Kappa2:
+    """max_pi mean_i ||grad g_i(pi) - mean_j grad g_j(pi)||_2, from below and from above.
+
+    From below: the largest value that ascent from `starts` policies has met; it is a value of the
+    function, so the maximum cannot be smaller. From above: `kappa2_upper`.
+    """
+    problem = checked(P, R, gamma, d0)
+    S, A = problem.R.shape
+    policies = random_policies(np.random.default_rng(seed), starts, S, A)
+    corners = np.eye(A)
+    best = dissimilarity(policies, *problem)
+    length = np.ones(starts)
+    for _ in range(steps):
+        # All moves of one state towards one action, and the best of them: the function has kinks
+        # where environments agree, so this needs no gradient.
+        towards = np.zeros((starts, S, A, S, A))
+        for s in range(S):
+            towards[:, s, :, s] = corners - policies[:, None, s]
+        moves = policies[:, None, None] + length[:, None, None, None, None] * towards
+        moved = dissimilarity(moves, *problem).reshape(starts, -1)
+        which = moved.argmax(axis=1)
+        value = moved[np.arange(starts), which]
+        better = value > best
+        chosen = moves.reshape(starts, -1, S, A)[np.arange(starts), which]
+        policies = np.where(better[:, None, None], chosen, policies)
+        best = np.maximum(best, value)
+        length = np.where(better, length, length / 2)
+        if length.max() < 1e-3:
+            break
+    winner = int(best.argmax())
+    upper = kappa2_upper(problem.P, problem.R, problem.gamma)
+    return Kappa2(float(best[winner]), upper, policies[winner])
+
+
+def dissimilarity(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) -> Floats:
+    """mean_i ||grad g_i - mean_j grad g_j||_2 at each policy."""
+    each = gradients(policies, P, R, gamma, d0)
+    apart = each - each.mean(axis=-3, keepdims=True)
+    distance: Floats = np.sqrt((apart**2).sum(axis=(-1, -2))).mean(axis=-1)
+    return distance
+
+
+def kappa2_upper(P: Floats, R: Floats, gamma: float) -> float:
+    """An analytic bound on kappa_2 from distances of transition probabilities.
+
+    With delta_i = max_{s,a} ||P_i(.|s,a) - P_bar(.|s,a)||_1, visits differ from those in the
+    imaginary environment by at most gamma delta_i / (1 - gamma)^2 in the 1-norm and Q by at most
+    gamma delta_i span(R) / (2 (1 - gamma)^2), so that the gradients differ by at most
+    b_i = gamma sqrt(A) delta_i (max|R| + span(R)/2) / (1 - gamma)^3; and the mean distance to the
+    mean is at most the root of the mean of b_i^2. Each gradient is also at most
+    sqrt(A) max|R| / (1 - gamma)^2 long.
+    """
+    delta = np.abs(P - P.mean(axis=0)).sum(axis=3).max(axis=(1, 2))
+    largest, span = np.abs(R).max(), R.max() - R.min()
+    root_A = np.sqrt(R.shape[1])
+    by_distance = gamma * root_A * delta * (largest + span / 2) / (1 - gamma) ** 3
+    by_length = root_A * largest / (1 - gamma) ** 2
+    return float(min(np.sqrt((by_distance**2).mean()), by_length))
+
+
+def smoothness(R: ArrayLike, gamma: float) -> float:
+    """L = 2 gamma |A| span(R) / (1 - gamma)^3: the gradient of g_d0 is L-Lipschitz on policies."""
+    rewards = np.asarray(R, dtype=float)
+    span = rewards.max() - rewards.min()
+    return float(2 * gamma * rewards.shape[-1] * span / (1 - gamma) ** 3)

@@ -1,0 +1,196 @@
+"""Everything the theory says about one problem, beside what is measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrl import tabular
+from fedrl.theory.bounds import (
+    Times,
+    lemma2,
+    lemma2_sharp,
+    theorem2,
+    theorem2_schedule,
+    theorem3_gradient_mended,
+    theorem3_objective,
+    theorem3_schedule,
+)
+from fedrl.theory.lemmas import LemmaCheck, check_lemmas
+from fedrl.theory.measures import Kappa2, kappa1, kappa2, smoothness
+from fedrl.theory.oracle import Oracle, oracle
+from fedrl.theory.policies import Floats, gradients, values
+from fedrl.theory.problem import Problem, normalised
+from fedrl.theory.trajectories import pavg_trace, qavg_errors
+
+PERIODS = (1, 4, 16)
+ITERATIONS = 1000
+KAPPAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+# Runs of the algorithms whose gap to the oracle is measured, on rewards scaled to [0, 1].
+GAP_RUNS = ("qavg", "softpavg", "projpavg")
+GAP_ITERATIONS, GAP_E, SEEDS = 2000, 4, 8
+
+
+@dataclass(frozen=True)
+class BoundCurve:
+    """A measured quantity and its bound, over local updates."""
+
+    theorem: str
+    """`theorem 2` or `theorem 3`."""
+    E: int
+    """Local updates between communications."""
+    t: Times
+    """Local updates done."""
+    measured: Floats
+    """What was measured."""
+    bound: Floats
+    """What the theorem promises."""
+
+    @property
+    def holds(self) -> bool:
+        return bool((self.measured <= self.bound).all())
+
+    @property
+    def slack(self) -> float:
+        """The smallest ratio of bound and measurement."""
+        with np.errstate(divide="ignore"):
+            return float((self.bound / self.measured).min())
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far an algorithm ends below the best policy found, in the units of the rewards."""
+
+    kappa: float
+    """The environments are kappa P_k + (1 - kappa) P_bar."""
+    algorithm: str
+    """Name of the algorithm."""
+    objective: float
+    """Mean over initial tables of what it reaches."""
+    gap: float
+    """Best policy found minus that."""
+    certificate: float
+    """How much better than the best policy found any policy may be."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """The whole report on one problem."""
+
+    problem: Problem
+    kappa1: float
+    kappa2: Kappa2
+    smoothness: float
+    lemmas: LemmaCheck
+    lemma2: float
+    lemma2_sharp: float
+    curves: list[BoundCurve]
+    objective_bound: float
+    """Theorem 3's consequence for the objective after ITERATIONS updates at E = 1."""
+    oracle: Oracle
+    gaps: list[Gap]
+
+
+def study(
+    problem: Problem, *, seed: int = 0, step: Callable[[str], None] = lambda _: None
+) -> Study:
+    """Measure everything; `step` is told what is being done."""
+    span = float(np.ptp(problem.R))
+    scaled = normalised(problem)
+    step("heterogeneity")
+    one = kappa1(problem.P)
+    two = kappa2(*problem, seed=seed)
+    two_scaled = kappa2(*scaled, seed=seed)
+    step("lemmas")
+    lemmas = check_lemmas(problem, seed=seed)
+    rng = np.random.default_rng(seed)
+    curves = []
+    for E in PERIODS:
+        step(f"theorems, E = {E}")
+        curves += [_theorem2(problem, E, span, rng), _theorem3(scaled, E, two_scaled.lower, span)]
+    first = next(curve for curve in curves if curve.theorem == "theorem 3")
+    objective_bound = theorem3_objective(
+        first.bound[-1:] / max(span, 1e-300) ** 2, problem.d0, problem.gamma, two_scaled.lower
+    )
+    gaps = []
+    best = None
+    for kappa in KAPPAS:
+        step(f"oracle, kappa = {kappa:g}")
+        mixed = kappa * problem.P + (1 - kappa) * problem.P.mean(axis=0)
+        best = oracle(mixed, *problem[1:], nodes=2000 if kappa == 1 else 200, seed=seed)
+        gaps += _gaps(problem._replace(P=mixed), kappa, best, seed)
+    assert best is not None
+    return Study(
+        problem=problem,
+        kappa1=one,
+        kappa2=two,
+        smoothness=smoothness(problem.R, problem.gamma),
+        lemmas=lemmas,
+        lemma2=lemma2(one, problem.gamma, span),
+        lemma2_sharp=lemma2_sharp(one, problem.gamma, len(problem.P), span),
+        curves=curves,
+        objective_bound=float(objective_bound[0]) * span,
+        oracle=best,
+        gaps=gaps,
+    )
+
+
+def _theorem2(problem: Problem, E: int, span: float, rng: np.random.Generator) -> BoundCurve:
+    t = np.arange(ITERATIONS + 1)
+    # The theorem's initial tables lie between the smallest and the largest possible return.
+    low, high = problem.R.min() / (1 - problem.gamma), problem.R.max() / (1 - problem.gamma)
+    init = rng.uniform(low, high, size=problem.R.shape)
+    lr = theorem2_schedule(t[:-1], E, problem.gamma)
+    errors = qavg_errors(problem, E, lr, init)
+    return BoundCurve("theorem 2", E, t, errors, theorem2(t, E, problem.gamma, span))
+
+
+def _theorem3(scaled: Problem, E: int, kappa_2: float, span: float) -> BoundCurve:
+    """On rewards in [0, 1], for which the theorem is stated; gradients scale with the span."""
+    S, A = scaled.R.shape
+    L = 2 * scaled.gamma * A / (1 - scaled.gamma) ** 3
+    lr = theorem3_schedule(np.arange(ITERATIONS), E, L)
+    trace = pavg_trace(scaled, E, lr, np.full((S, A), 1 / A))
+    t = np.arange(1, ITERATIONS + 1)
+    rise = trace.objective[1:] - trace.objective[0]
+    bound = theorem3_gradient_mended(t, E, scaled.gamma, A, L, kappa_2, rise)
+    smallest = np.minimum.accumulate(trace.gradient)
+    return BoundCurve("theorem 3", E, t, smallest * span**2, bound * span**2)
+
+
+def _gaps(problem: Problem, kappa: float, best: Oracle, seed: int) -> list[Gap]:
+    scaled = normalised(problem)
+    P = np.repeat(scaled.P[None], SEEDS, axis=0)
+    # QAvg by Theorem 2; the policy gradients with constant steps that move the uniform policy by at
+    # most a tenth, and equal logits by at most a half, in the first update.
+    A = scaled.R.shape[1]
+    uniform = np.full(scaled.R.shape, 1 / A)
+    slopes = gradients(uniform, *scaled)
+    tangent = np.abs(slopes - slopes.mean(axis=-1, keepdims=True)).max()
+    V = values(uniform, *scaled[:3])
+    Q = scaled.R + scaled.gamma * np.einsum("nsat,nt->nsa", scaled.P, V)
+    advantage = np.abs(Q - V[..., None]).max() / (1 - scaled.gamma)
+    constant = np.ones(GAP_ITERATIONS)
+    steps: dict[str, Floats] = {
+        "qavg": theorem2_schedule(np.arange(GAP_ITERATIONS), GAP_E, problem.gamma),
+        "softpavg": constant * 0.5 / max(advantage, 1e-9),
+        "projpavg": constant * 0.1 / max(tangent, 1e-9),
+    }
+    gaps = []
+    for algorithm in GAP_RUNS:
+        result = tabular.run(
+            algorithm,
+            P,
+            scaled.R,
+            gamma=problem.gamma,
+            d0=problem.d0,
+            E=GAP_E,
+            iterations=GAP_ITERATIONS,
+            lr=steps[algorithm],
+            update="q",
+            seed=seed,
+        )
+        reached = tabular.objective(result.policy, problem.P, problem.R, problem.gamma, problem.d0)
+        mean = float(np.mean(reached))
+        gaps.append(Gap(kappa, algorithm, mean, best.objective - mean, best.gap))
+    return gaps
