@@ -81,7 +81,7 @@ def test_ctrl_c_says_that_nothing_is_lost(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "finished work is saved, the same command continues" in errors
+    assert "finished work is saved, and the same command continues" in errors
     assert "Traceback" not in errors
 
 

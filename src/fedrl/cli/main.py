@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "\nfedrl: interrupted; finished work is saved, the same command continues from there",
+            "\nfedrl: interrupted; finished work is saved, and the same command continues from it",
             file=sys.stderr,
         )
         return INTERRUPTED
