@@ -48,12 +48,12 @@ def eliminate(M: jax.Array, r: jax.Array, d: jax.Array) -> Eliminated:
 
 
 def quadratic_form(eliminated: Eliminated) -> jax.Array:
-    """D M^-1 r, (lanes,): elimination leaves its negative in the corner."""
+    """d M^-1 r, (lanes,): elimination leaves its negative in the corner."""
     return -eliminated.table[-1, -1]
 
 
 def back_substitute(eliminated: Eliminated, *, both: bool) -> tuple[jax.Array, jax.Array | None]:
-    """X with M x = r and, if `both`, y with y M = d; each (S, lanes)."""
+    """x with M x = r and, if `both`, y with y M = d; each (S, lanes)."""
     table, inverse_pivots = eliminated
     size = len(inverse_pivots)
     halves = [table[:size, size], table[size, :size]] if both else [table[:size, size]]

@@ -74,7 +74,7 @@ class TabularFamily(ABC):
 
     @abstractmethod
     def environments(self, key: jax.Array, n: int) -> jax.Array:
-        """N independent environments, (n, S, A, S)."""
+        """n independent environments, (n, S, A, S)."""
 
     @abstractmethod
     def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:

@@ -86,7 +86,7 @@ class WindyCliffs(TabularFamily):
         return jnp.broadcast_to(jnp.asarray(by_state)[:, None], (self.states, self.actions))
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
-        """N winds theta, (n,)."""
+        """n winds theta, (n,)."""
         return jax.random.uniform(
             key, (n,), dtype=jnp.float64, minval=self.weakest, maxval=self.strongest
         )

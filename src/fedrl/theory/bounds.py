@@ -22,7 +22,7 @@ def lemma2(kappa1: float, gamma: float, span: float = 1.0) -> float:
 
 
 def lemma2_sharp(kappa1: float, gamma: float, agents: int, span: float = 1.0) -> float:
-    """Gamma kappa_1 / (2 n (1 - gamma)^2) suffices.
+    """gamma kappa_1 / (2 n (1 - gamma)^2) suffices.
 
     V_bar - V_I = gamma (I - gamma P_bar)^-1 mean_i (P_i - P_bar) V_i, and a difference of two
     distributions weighs V_i by at most half its 1-norm times the span of V_i.

@@ -140,7 +140,7 @@ def _ascend(policies: Floats, problem: Problem, steps: int = 400) -> tuple[Float
 
 
 def _best_in_box(Q: Floats, low: Floats, high: Floats) -> Floats:
-    """Argmax of sum_a pi(a|s) Q(s, a) over low <= pi <= high: fill up the best actions first."""
+    """argmax of sum_a pi(a|s) Q(s, a) over low <= pi <= high: fill up the best actions first."""
     order = np.argsort(-Q, axis=-1, kind="stable")
     room = np.take_along_axis(np.broadcast_to(high - low, Q.shape), order, axis=-1)
     left = 1 - low.sum(axis=-1, keepdims=True)

@@ -32,7 +32,7 @@ def objectives(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats)
 
 
 def gradients(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) -> Floats:
-    """Grad g_d0,i(pi) in the direct parametrisation, (..., n, S, A): visits times Q."""
+    """grad g_d0,i(pi) in the direct parametrisation, (..., n, S, A): visits times Q."""
     V = values(policies, P, R, gamma)
     M = systems(policies, P, gamma)
     right = np.broadcast_to(d0[:, None], (*M.shape[:-1], 1))
@@ -43,7 +43,7 @@ def gradients(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) 
 
 
 def own_gradients(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) -> Floats:
-    """Grad g_d0,i(pi_i) of agent i's own policy in its own environment, (n, S, A)."""
+    """grad g_d0,i(pi_i) of agent i's own policy in its own environment, (n, S, A)."""
     pairs = zip(policies, P, strict=True)
     return np.stack([gradients(policy, own[None], R, gamma, d0)[0] for policy, own in pairs])
 

@@ -78,17 +78,27 @@ class Study:
     """The whole report on one problem."""
 
     problem: Problem
+    """What was studied."""
     kappa1: float
+    """Heterogeneity of transitions."""
     kappa2: Kappa2
+    """Heterogeneity of gradients, from below and above."""
     smoothness: float
+    """Lipschitz constant L of the gradient."""
     lemmas: LemmaCheck
+    """Lemmas 1 and 2 on sampled policies."""
     lemma2: float
+    """Lemma 2's bound, the paper's form."""
     lemma2_sharp: float
+    """Lemma 2's bound, the sharp form."""
     curves: list[BoundCurve]
+    """Theorems 2 and 3 over local updates, for each E."""
     objective_bound: float
     """Theorem 3's consequence for the objective after ITERATIONS updates at E = 1."""
     oracle: Oracle
+    """The best single policy."""
     gaps: list[Gap]
+    """How far each algorithm ends below it, for each kappa."""
 
 
 def study(
