@@ -34,6 +34,9 @@ def test_a_report_on_ones_own_matrices(capsys, tmp_path, matrices):
     assert rows["Theorem 2, eta <= 1"]["holds"] == "True"
     assert rows["Theorem 2, unclipped"]["holds"] == "False"
     assert rows["Theorem 1"]["holds"] == "True"
+    assert rows["Theorem 2, small gamma"]["holds"] == "False"
+    assert rows["Theorem 3, its proof"]["holds"] == "False"
+    assert rows["Theorem 3, objective"]["holds"] == ""  # neither proven nor refuted
     measures = {row["name"]: row["value"] for row in read(out / "measures.csv")}
     assert measures["best policy found"] == "8.18182"
     gaps = read(out / "gaps.csv")
@@ -59,6 +62,14 @@ def test_bad_files_get_one_line(capsys, tmp_path, make, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("R", "gamma"), [(np.ones((2, 2)), 0.9), (np.eye(2), 0.0)])
+def test_problems_without_a_question_are_refused(capsys, tmp_path, R, gamma):
+    path = tmp_path / "flat.npz"
+    np.savez(path, P=Doors().matrices()[0], R=R, gamma=gamma)
+    assert main(["theory", "--matrices", str(path)]) == 2
+    assert "R must not be constant and gamma must be positive" in capsys.readouterr().err
 
 
 def test_bad_names_and_contradictions(capsys, matrices):

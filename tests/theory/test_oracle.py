@@ -63,9 +63,22 @@ def test_no_policy_is_above_the_upper_bound_even_when_it_is_cut_short(rng):
     P, R, d0 = task.P[0], task.R[0], task.d0
     sampled = rng.dirichlet(np.ones(5) * 0.3, size=(500, 5))
     reached = max(obvious_numpy.objective(pi, P, R, 0.9, d0) for pi in sampled)
+    best = oracle(P, R, 0.9, d0, nodes=3000).objective
     bounds = [oracle(P, R, 0.9, d0, nodes=nodes).upper for nodes in (1, 50, 500)]
-    assert reached <= bounds[-1]
+    assert max(reached, best) <= bounds[-1]
     assert bounds[0] >= bounds[1] >= bounds[2]
+
+
+@pytest.mark.parametrize("nodes", [1, 5, 20, 50])
+def test_the_upper_bound_is_above_a_fine_grid_wherever_it_is_cut_short(nodes):
+    problem = random_problem(np.random.default_rng(nodes), seeds=1, n=3, S=2, A=2)
+    P, R, d0 = problem.P[0], problem.R[0], problem.d0
+    grid = np.linspace(0, 1, 41)
+    best = max(
+        obvious_numpy.objective(np.array([[p, 1 - p], [q, 1 - q]]), P, R, 0.9, d0)
+        for p, q in product(grid, grid)
+    )
+    assert oracle(P, R, 0.9, d0, nodes=nodes).upper >= best - 1e-12
 
 
 def test_windy_cliffs_are_solved_to_a_small_gap():

@@ -37,7 +37,11 @@ def theorem2_schedule(t: Times, E: int, gamma: float, *, clip: bool = True) -> F
 
 
 def theorem2(t: Times, E: int, gamma: float, span: float = 1.0) -> Floats:
-    """||Q_bar_t - Q_I*||_inf <= 16 gamma E / ((1 - gamma)^3 (t + E))."""
+    """||Q_bar_t - Q_I*||_inf <= 16 gamma E / ((1 - gamma)^3 (t + E)).
+
+    At t = 0 the error can be 1 / (1 - gamma): the bound can hold only if 16 gamma >= (1 - gamma)^2,
+    that is for gamma above 0.056.
+    """
     return 16 * gamma * E * span / ((1 - gamma) ** 3 * (_floats(t) + E))
 
 
@@ -66,7 +70,9 @@ def theorem3_gradient_mended(
     """The same from the one-step recursion of the proof, with its sums taken as they are.
 
     The appendix loses a factor of 2 when it divides by sum eta_t / 2, and bounds sum 1 / (t + a) by
-    a logarithm from the wrong side.
+    a logarithm from the wrong side. The recursion itself is proven for E = 1 only: beyond, it takes
+    the gradient mapping for L-Lipschitz, which it is not (see `statements.gradient_mapping`), and
+    kappa_2 for a bound on gradients at different policies.
     """
     eta = theorem3_schedule(np.arange(int(np.max(T))), E, L)
     total, squares = np.cumsum(eta)[np.asarray(T) - 1], np.cumsum(eta**2)[np.asarray(T) - 1]
@@ -79,16 +85,21 @@ def theorem3_gradient_mended(
     return bound
 
 
-def theorem3_objective(gradient_bound: Floats, d0: Floats, gamma: float, kappa2: float) -> Floats:
-    """What follows for the objective: max g - g(pi) <= 4 rho sqrt(S) (kappa_2 + ||G||).
+def theorem3_objective(
+    gradient_bound: Floats, d0: Floats, gamma: float, actions: int, kappa2: float
+) -> Floats:
+    """What follows for the objective: max g - g(pi) <= c rho sqrt(S) (kappa_2 + ||G||).
 
     So the gap goes with sqrt(kappa_2) + T^(-1/4), not with kappa_2 + T^(-1/2) as Theorem 3 says.
     rho, the largest ratio of discounted visits, is at most 1 / ((1 - gamma) min d0): infinite where
-    a state has no initial probability.
+    a state has no initial probability. The appendix has c = 2 (2 L eta + 1) <= 4; moving by
+    eta ||G|| and eta ||grad|| in its last step takes c = 2 (1 + (1 - gamma) / (2 gamma sqrt(A))),
+    which is larger for small gamma. We return the larger of the two.
     """
     smallest = float(np.min(d0))
     if smallest <= 0:
         return np.full_like(gradient_bound, np.inf)
     rho = 1 / ((1 - gamma) * smallest)
-    bound: Floats = 4 * rho * np.sqrt(len(d0)) * (kappa2 + np.sqrt(gradient_bound))
+    c = 2 * (1 + max(1.0, (1 - gamma) / (2 * gamma * np.sqrt(actions))))
+    bound: Floats = c * rho * np.sqrt(len(d0)) * (kappa2 + np.sqrt(gradient_bound))
     return bound

@@ -49,19 +49,20 @@ def kappa2(
     length = np.ones(starts)
     for _ in range(steps):
         # All moves of one state towards one action, and the best of them: the function has kinks
-        # where environments agree, so this needs no gradient.
-        towards = np.zeros((starts, S, A, S, A))
+        # where environments agree, so this needs no gradient. State by state, to spare memory.
+        improved = best.copy()
+        chosen = policies.copy()
         for s in range(S):
-            towards[:, s, :, s] = corners - policies[:, None, s]
-        moves = policies[:, None, None] + length[:, None, None, None, None] * towards
-        moved = dissimilarity(moves, *problem).reshape(starts, -1)
-        which = moved.argmax(axis=1)
-        value = moved[np.arange(starts), which]
-        better = value > best
-        chosen = moves.reshape(starts, -1, S, A)[np.arange(starts), which]
-        policies = np.where(better[:, None, None], chosen, policies)
-        best = np.maximum(best, value)
-        length = np.where(better, length, length / 2)
+            moves = np.repeat(policies[:, None], A, axis=1)
+            moves[:, :, s] += length[:, None, None] * (corners - policies[:, None, s])
+            moved = dissimilarity(moves, *problem)
+            which = moved.argmax(axis=1)
+            value = moved[np.arange(starts), which]
+            better = value > improved
+            chosen = np.where(better[:, None, None], moves[np.arange(starts), which], chosen)
+            improved = np.maximum(improved, value)
+        length = np.where(improved > best, length, length / 2)
+        policies, best = chosen, improved
         if length.max() < 1e-3:
             break
     winner = int(best.argmax())
@@ -96,7 +97,10 @@ def kappa2_upper(P: Floats, R: Floats, gamma: float) -> float:
 
 
 def smoothness(R: ArrayLike, gamma: float) -> float:
-    """L = 2 gamma |A| span(R) / (1 - gamma)^3: the gradient of g_d0 is L-Lipschitz on policies."""
+    """L = 2 gamma |A| span(R) / (1 - gamma)^3, the smoothness of g_d0 along the simplex.
+
+    Of the gradient only what lies along the simplex counts: a constant reward adds to the rest.
+    """
     rewards = np.asarray(R, dtype=float)
     span = rewards.max() - rewards.min()
     return float(2 * gamma * rewards.shape[-1] * span / (1 - gamma) ** 3)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrl import tabular
+from fedrl.errors import FedrlError
 from fedrl.theory.bounds import (
     Times,
     lemma2,
@@ -82,7 +83,7 @@ class Study:
     kappa1: float
     """Heterogeneity of transitions."""
     kappa2: Kappa2
-    """Heterogeneity of gradients, from below and above."""
+    """Heterogeneity of gradients with the rewards scaled to [0, 1], from below and above."""
     smoothness: float
     """Lipschitz constant L of the gradient."""
     lemmas: LemmaCheck
@@ -106,22 +107,27 @@ def study(
 ) -> Study:
     """Measure everything; `step` is told what is being done."""
     span = float(np.ptp(problem.R))
+    if span == 0 or problem.gamma == 0:
+        raise FedrlError(
+            "R must not be constant and gamma must be positive: otherwise all policies, or all "
+            "environments, are equally good, and the theorems say nothing"
+        )
     scaled = normalised(problem)
     step("heterogeneity")
     one = kappa1(problem.P)
-    two = kappa2(*problem, seed=seed)
-    two_scaled = kappa2(*scaled, seed=seed)
+    # With the rewards in [0, 1] for which Theorem 3 is stated: kappa_2 changes with a shift of R.
+    two = kappa2(*scaled, seed=seed)
     step("lemmas")
     lemmas = check_lemmas(problem, seed=seed)
     rng = np.random.default_rng(seed)
     curves = []
     for E in PERIODS:
         step(f"theorems, E = {E}")
-        curves += [_theorem2(problem, E, span, rng), _theorem3(scaled, E, two_scaled.lower, span)]
-    first = next(curve for curve in curves if curve.theorem == "theorem 3")
-    objective_bound = theorem3_objective(
-        first.bound[-1:] / max(span, 1e-300) ** 2, problem.d0, problem.gamma, two_scaled.lower
-    )
+        # To test a bound, the smallest value that kappa_2 can have; to promise one, the largest.
+        curves += [_theorem2(problem, E, span, rng), _theorem3(scaled, E, two.lower, span)]
+    promised = _theorem3(scaled, 1, two.upper, 1.0).bound[-1:]
+    actions = problem.R.shape[1]
+    objective_bound = theorem3_objective(promised, problem.d0, problem.gamma, actions, two.upper)
     gaps = []
     best = None
     for kappa in KAPPAS:
@@ -158,7 +164,7 @@ def _theorem2(problem: Problem, E: int, span: float, rng: np.random.Generator) -
 def _theorem3(scaled: Problem, E: int, kappa_2: float, span: float) -> BoundCurve:
     """On rewards in [0, 1], for which the theorem is stated; gradients scale with the span."""
     S, A = scaled.R.shape
-    L = 2 * scaled.gamma * A / (1 - scaled.gamma) ** 3
+    L = smoothness(scaled.R, scaled.gamma)
     lr = theorem3_schedule(np.arange(ITERATIONS), E, L)
     trace = pavg_trace(scaled, E, lr, np.full((S, A), 1 / A))
     t = np.arange(1, ITERATIONS + 1)
