@@ -68,11 +68,12 @@ def report(
     with console.status("statements") as status:
         statements = all_statements()
         found = study(problem, seed=seed, step=status.update)
+    figures = [] if folder is None else write_study(found, statements, folder)
     print_statements(statements, console)
     agents, states, actions, _ = problem.P.shape
     size = f"{agents} environments, {states} states, {actions} actions, gamma {problem.gamma:g}"
     print_study(found, f"{title}: {size}", console)
+    for path in figures:
+        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
     if folder is not None:
-        for path in write_study(found, statements, folder):
-            console.print(f"figure  {path}", soft_wrap=True, highlight=False)
         console.print(f"results {folder}", soft_wrap=True, highlight=False)
