@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: help setup demo test test-slow lint type format bench bench-full docs clean
 
 help:
-	@echo "demo       Table 2 of the paper at 300 seeds, with its figures (about a minute)"
+	@echo "demo       Table 2 of the paper at 300 seeds, with its figures (half a minute)"
 	@echo "test       all tests but the slow ones (minutes)"
 	@echo "test-slow  the slow ones: both tables at 16,000 seeds"
 	@echo "lint type  ruff and import-linter; mypy"
