@@ -1,21 +1,18 @@
 """Small problems on which statements about federated RL fail, or just hold."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.families.tabular_family import Floats, TabularFamily
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fedrl.families.tabular_family import Floats, GraphFamily
 
 
 @dataclass(frozen=True)
-class Counterexample(TabularFamily):
+class Counterexample(GraphFamily):
     """A fixed set of environments: nothing about them is random."""
 
     gamma: float = 0.9
@@ -53,17 +50,6 @@ class Counterexample(TabularFamily):
 
     def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         raise FedrlError(f"{self.name} is a fixed example: it has no noisy copies, leave kappa out")
-
-    def draw(
-        self,
-        policy: Floats | None = None,
-        *,
-        P: Floats | None = None,
-        ax: "Axes | None" = None,
-    ) -> "Axes":
-        from fedrl.families.pictures import draw_graph
-
-        return draw_graph(self.matrices()[0][0] if P is None else P, policy, ax)
 
 
 def _deterministic(next_states: list[list[list[int]]]) -> Floats:

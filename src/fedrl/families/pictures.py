@@ -88,7 +88,7 @@ def draw_graph(P: Floats, policy: Floats | None, ax: "Axes | None") -> "Axes":
             bend = "arc3,rad=0.18"
             if s == t:  # a small loop outside the circle
                 side = np.array([-start[1], start[0]]) * 0.09
-                start, end, bend = 1.1 * start - side, 1.1 * start + side, "arc3,rad=-1.6"
+                start, end, bend = 1.1 * start - side, 1.1 * start + side, "arc3,rad=1.6"
             ax.annotate(
                 "",
                 xytext=tuple(start),

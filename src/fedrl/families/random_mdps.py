@@ -1,21 +1,18 @@
 """RandomMDPs: random transition matrices, one random reward table."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrl.arguments import discount, probability, whole
-from fedrl.families.tabular_family import Floats, TabularFamily
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fedrl.families.tabular_family import Floats, GraphFamily
 
 
 @dataclass(frozen=True)
-class RandomMDPs(TabularFamily):
+class RandomMDPs(GraphFamily):
     """Random sparse transitions; rewards U[0, 1] per state and action."""
 
     states: int = 5
@@ -71,20 +68,6 @@ class RandomMDPs(TabularFamily):
         if neither_empty_nor_full:
             mask = jnp.where(mask.all(axis=-1, keepdims=True), ~one_entry, mask)
         return mask
-
-    def draw(
-        self,
-        policy: Floats | None = None,
-        *,
-        P: Floats | None = None,
-        ax: "Axes | None" = None,
-    ) -> "Axes":
-        """States on a circle; an arrow's width is the probability of going that way."""
-        from fedrl.families.pictures import draw_graph
-
-        if P is None:
-            P = self.task(agents=1).P[0, 0]
-        return draw_graph(P, policy, ax)
 
 
 def _on_support(key: jax.Array, support: jax.Array) -> jax.Array:

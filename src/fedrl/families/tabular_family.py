@@ -157,3 +157,22 @@ class TabularFamily(ABC):
             ]
             drawn = jax.tree.map(lambda *parts: np.concatenate(parts)[:seeds], *batches)
         return Task(drawn.P, drawn.R, self.gamma, self.d0(), drawn.centre, drawn.held_out)
+
+
+class GraphFamily(TabularFamily):
+    """A family whose states lie nowhere in particular: drawn as a graph of its transitions."""
+
+    def draw(
+        self,
+        policy: Floats | None = None,
+        *,
+        P: Floats | None = None,
+        ax: "Axes | None" = None,
+    ) -> "Axes":
+        """States on a circle; an arrow's width is the probability of going that way.
+
+        Of the environment `P` (S, A, S), or of the first one drawn from seed 0.
+        """
+        from fedrl.families.pictures import draw_graph
+
+        return draw_graph(self.task().P[0, 0] if P is None else P, policy, ax)
