@@ -73,7 +73,7 @@ def print_study(study: Study, title: str, console: Console) -> None:
         gaps.add_column(column, justify="right")
     for kappa in dict.fromkeys(gap.kappa for gap in study.gaps):
         row = [gap for gap in study.gaps if gap.kappa == kappa]
-        cells = (f"{gap.gap:.4f}" for gap in row)
+        cells = (f"{round(gap.gap, 4) + 0.0:.4f}" for gap in row)
         gaps.add_row(f"{kappa:g}", *cells, f"{row[0].certificate:.4f} more")
     console.print(gaps)
 
