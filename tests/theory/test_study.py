@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 from fedrl import theory
 from fedrl.families import ImaginaryIsBetter, QAvgTrap
 from fedrl.theory.study import study
