@@ -15,9 +15,23 @@ class Purpose(IntEnum):
     ENVIRONMENTS = 0
     TABLE = 1
     AGENTS = 2
+    HELD_OUT = 3
+    NETWORK = 4
+    ACTING = 5
+    SAMPLING = 6
+    EVALUATION = 7
+
+
+def replicate_key(seed: int | jax.Array, replicate: jax.Array, purpose: Purpose) -> jax.Array:
+    """The key of one replicate."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), replicate)
 
 
 def replicate_keys(seed: int | jax.Array, replicates: jax.Array, purpose: Purpose) -> jax.Array:
     """One key for each number in `replicates`."""
-    root = jax.random.fold_in(jax.random.key(seed), purpose)
-    return jax.vmap(lambda replicate: jax.random.fold_in(root, replicate))(replicates)
+    return jax.vmap(lambda replicate: replicate_key(seed, replicate, purpose))(replicates)
+
+
+def numbered(key: jax.Array, count: int) -> jax.Array:
+    """Keys 0..count-1 below `key`: those of a few are the first ones of many."""
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(jax.numpy.arange(count))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedrl import __version__
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.experiment.pieces import Pieces
 from fedrl.families import FAMILIES
 from fedrl.report.theory import print_statements, print_study, write_study
 from fedrl.theory import Problem, checked
@@ -64,7 +64,7 @@ def report(
         source = family or "random-mdps"
         problem, title = problem_of_family(source, seed), f"{source}, seed {seed}"
     settings = {"studies": source, "seed": seed, "fedrl": __version__}
-    folder = None if out is None else RunDirectory.open(out, settings).path
+    folder = None if out is None else Pieces.open(out, settings).path
     with console.status("statements") as status:
         statements = all_statements()
         found = study(problem, seed=seed, step=status.update)

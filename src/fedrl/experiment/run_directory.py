@@ -1,167 +1,123 @@
-"""A folder of finished pieces of work, safe against interruption at any moment.
+"""The folder of a run: what was asked, what was measured, where it is, what came out.
 
-`settings.json` says what the folder is for; `pieces/<part>/<start>-<stop>.npz` holds the results of
-replicates start..stop-1 of a part. A piece appears under its name only when it is whole.
+experiment.toml   the settings
+about.json        versions and device of the process that started it
+metrics/          a file for each leg; when the run is finished, one `metrics.csv` instead
+checkpoints/      the state of everything
+models.npz        the final parameters; its presence says that the run is finished
 """
 
-import fcntl
+import io
 import json
-import os
-import re
-import tempfile
-import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedrl.errors import FedrlError
+from fedrl.experiment import metrics
+from fedrl.experiment.files import locked, write_atomically
+from fedrl.experiment.settings import Experiment
+from fedrl.experiment.toml import from_toml, to_toml
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-SETTINGS = "settings.json"
-LOCK = ".lock"
-PIECE = re.compile(r"(\d+)-(\d+)\.npz")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even after a power cut."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+EXPERIMENT, ABOUT, METRICS, MODELS = "experiment.toml", "about.json", "metrics.csv", "models.npz"
 
 
 class RunDirectory:
-    """The pieces of one run. Make one with `open`."""
+    """One run on disk. Make one with `create` or `open`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, experiment: Experiment) -> None:
+        self.path, self.experiment = path, experiment
 
     @classmethod
-    def open(cls, path: Path, settings: Mapping[str, Any]) -> "RunDirectory":
-        """A new folder for these settings, or the one that an earlier run with them has left.
-
-        Refuses, and changes nothing, if the folder belongs to other settings or to something else.
-        """
-        wanted = json.loads(json.dumps(settings))
-        existing = path / SETTINGS
+    def create(cls, runs: Path, experiment: Experiment) -> "RunDirectory":
+        """The folder of this experiment below `runs`, new or as an earlier process left it."""
+        path = runs / f"{experiment.name}-{experiment.digest}"
         try:
             path.mkdir(parents=True, exist_ok=True)
-            # What a kill in the middle of the very first write has left.
-            for stale in path.glob(f".{SETTINGS}.*"):
-                stale.unlink()
-            if existing.exists():
-                _refuse_other_settings(path, _read_settings(existing), wanted)
-            elif any(path.iterdir()):
-                raise FedrlError(
-                    f"--out {path} is not empty and has no {SETTINGS}, so it is not a folder of "
-                    "ours: name a new folder"
-                )
-            else:
-                write_atomically(existing, (json.dumps(wanted, indent=2) + "\n").encode())
-            if not os.access(path, os.W_OK):
-                raise PermissionError(13, os.strerror(13))
-        except FileExistsError:
-            raise FedrlError(f"--out {path} is a file: name a folder") from None
+            if (path / EXPERIMENT).exists():
+                found = cls.open(path)
+                if found.experiment != experiment:
+                    raise FedrlError(f"{path} holds another experiment: move it away")
+                return found
+            if any(file.name[0] != "." for file in path.iterdir()):
+                raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
+            write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
+            write_atomically(path / ABOUT, (json.dumps(about(), indent=2) + "\n").encode())
+        except (FileExistsError, NotADirectoryError):
+            raise FedrlError(f"{path} cannot be a folder, a file is in the way") from None
         except OSError as error:
             raise FedrlError(
-                f"--out {path} cannot be written ({error.strerror}): name a folder you may write to"
+                f"{path} cannot be written ({error.strerror}): name another folder with --out"
             ) from None
-        return cls(path)
+        return cls(path, experiment)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes out while working in the folder."""
-        with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise FedrlError(
-                    f"another process is working in {self.path}: wait for it, or name another "
-                    "folder with --out"
-                ) from None
-            yield
+    @classmethod
+    def open(cls, path: Path) -> "RunDirectory":
+        """The run in a folder."""
+        file = path / EXPERIMENT
+        if not file.is_file():
+            hint = "" if path.is_dir() else " (there is no such folder)"
+            raise FedrlError(f"{path} is not a run: it has no {EXPERIMENT}{hint}")
+        return cls(path, from_toml(file.read_text("utf-8"), str(file)))
 
-    def save(self, part: str, start: int, stop: int, arrays: Arrays) -> None:
-        """Keep the results of replicates start..stop-1."""
-        folder = self.path / "pieces" / part
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.SpooledTemporaryFile(max_size=1 << 28) as buffer:
-            np.savez(buffer, allow_pickle=False, **arrays)
-            buffer.seek(0)
-            write_atomically(folder / f"{start:08d}-{stop:08d}.npz", buffer.read())
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
 
-    def pieces(self, part: str) -> list[tuple[int, int, Path]]:
-        """(start, stop, file) of what is done, in order."""
-        folder = self.path / "pieces" / part
-        if not folder.is_dir():
-            return []
-        found = ((PIECE.fullmatch(file.name), file) for file in folder.iterdir())
-        return sorted((int(name[1]), int(name[2]), file) for name, file in found if name)
+    @property
+    def finished(self) -> bool:
+        return (self.path / MODELS).exists()
 
-    def missing(self, part: str, total: int, size: int) -> Iterator[tuple[int, int]]:
-        """(start, stop) of what is left of replicates 0..total-1, in pieces of at most `size`."""
-        done = 0
-        for start, stop, _ in [*self.pieces(part), (total, total, None)]:
-            for first in range(done, start, size):
-                yield first, min(first + size, start)
-            done = max(done, stop)
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes out."""
+        return locked(self.path)
 
-    def load(self, part: str, total: int) -> list[Arrays]:
-        """The pieces of a part, in order; refused unless they make up replicates 0..total-1."""
-        loaded = []
-        done = 0
-        for start, stop, file in self.pieces(part):
-            if start != done or stop > total:
-                raise FedrlError(
-                    f"{file} does not continue the pieces before it, which end at {done}: delete "
-                    f"{file.parent} and run the same command again"
-                )
-            done = stop
-            try:
-                # Opened here: NumPy would leave a damaged file open.
-                with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                    loaded.append({name: arrays[name] for name in arrays.files})
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-                raise FedrlError(
-                    f"{file} is damaged ({error}): delete it and run the same command again"
-                ) from None
-        return loaded
+    def save_metrics(self, leg: int, text: str) -> None:
+        """Keep the rows of a leg; the same leg again writes the same."""
+        folder = self.path / "metrics"
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / f"{leg:08d}.csv", text.encode())
+
+    def metrics_text(self) -> str:
+        """All rows so far."""
+        whole = self.path / METRICS
+        if whole.exists():
+            return whole.read_text("utf-8")
+        files = sorted((self.path / "metrics").glob("[0-9]*.csv"))
+        return metrics.header() + "".join(file.read_text("utf-8") for file in files)
+
+    def finish(self, models: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Write what a finished run consists of. Safe to be killed in and done again."""
+        write_atomically(self.path / METRICS, self.metrics_text().encode())
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **models)
+        write_atomically(self.path / MODELS, buffer.getvalue())
+        shutil.rmtree(self.path / "metrics", ignore_errors=True)
+
+    def models(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The final parameters by name."""
+        if not self.finished:
+            raise FedrlError(f"{self.path} is not finished: `fedrl resume {self.path}` goes on")
+        with (self.path / MODELS).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise FedrlError(f"{path} does not hold settings of ours: name another folder with --out")
-    return found
+def about() -> dict[str, Any]:
+    """Versions and device of this process."""
+    import platform
+    from importlib.metadata import version
 
+    import jax
 
-def _refuse_other_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    if found == wanted:
-        return
-    missing = object()
-    name = next(
-        name for name in (*wanted, *found) if found.get(name, missing) != wanted.get(name, missing)
-    )
-    raise FedrlError(
-        f"--out {path} holds results with {name} = {_short(found.get(name))}, this command has "
-        f"{name} = {_short(wanted.get(name))}: name another folder, or use the same settings to "
-        "continue"
-    )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    devices = jax.local_devices()
+    names = ("fedrl", "jax", "jaxlib", "numpy", "equinox", "optax")
+    return {
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
+        "device": devices[0].device_kind,
+        "platform": devices[0].platform,
+        "devices": len(devices),
+        "machine": platform.machine(),
+    }

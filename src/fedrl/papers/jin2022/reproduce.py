@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fedrl import __version__
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.experiment.pieces import Pieces
 from fedrl.papers.jin2022 import figures
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
 from fedrl.papers.jin2022.work import Measured, cost, run_cells, summarise
@@ -41,7 +41,7 @@ def reproduce(
     console = console or Console()
     cells = TARGETS[target]
     platform = jax.local_devices()[0].platform
-    directory = RunDirectory.open(
+    directory = Pieces.open(
         out or Path("results") / f"{target}-{seeds}-seeds",
         {
             "reproduces": f"{target} of Jin et al., AISTATS 2022",
@@ -63,7 +63,7 @@ def reproduce(
 
 def _run_missing(
     cells: list[Cell],
-    directory: RunDirectory,
+    directory: Pieces,
     seeds: int,
     seed: int,
     size: int,

@@ -1,0 +1,136 @@
+"""Single environments of the simulated families, for Gymnasium.
+
+>>> import gymnasium
+>>> env = gymnasium.make("fedrl.envs:fedrl/CartPole-v0", theta=0.5)
+>>> observation, info = env.reset(seed=0)
+>>> observation.shape
+(4,)
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import logger, spaces
+from gymnasium.error import ResetNeeded
+
+from fedrl.arguments import choice
+from fedrl.errors import FedrlError
+from fedrl.families import Acrobots, CartPoles, ControlFamily
+from fedrl.families.control_family import Constants, State
+
+Theta = float | Sequence[float]
+Observation = np.ndarray[Any, np.dtype[np.float32]]
+
+ENTRY_POINTS = {
+    "fedrl/CartPole-v0": "fedrl.envs:make_cartpole",
+    "fedrl/Acrobot-v0": "fedrl.envs:make_acrobot",
+}
+MAX_EPISODE_STEPS = 500
+
+
+class FamilyEnv(gymnasium.Env[Observation, np.int64]):
+    """One environment of a family; the time limit is left to Gymnasium's wrapper."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
+
+    def __init__(
+        self,
+        family: ControlFamily,
+        theta: Theta,
+        *,
+        render_mode: str | None = None,
+        render_fps: int = 50,
+    ) -> None:
+        """`theta` as the family describes it."""
+        if render_mode is not None:
+            choice("render_mode", render_mode, tuple(self.metadata["render_modes"]))
+        self.family = family
+        self.theta = family.check_theta(theta)
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_fps": render_fps}
+        bounds = family.observation_bounds
+        self.observation_space = spaces.Box(-bounds, bounds, dtype=np.float32)
+        self.action_space = spaces.Discrete(family.actions)
+        self._cpu = jax.local_devices(backend="cpu")[0]
+        with jax.default_device(self._cpu):
+            self._constants = jax.device_put(family.constants(jnp.asarray(self.theta)), self._cpu)
+        self._state: jax.Array | None = None
+        self._terminated = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode; there are no options."""
+        super().reset(seed=seed)
+        # A step of one environment is too little work to be worth a trip to an accelerator.
+        with jax.default_device(self._cpu):
+            key = jax.random.key(int(self.np_random.integers(2**31)))
+        self._state, observation = _reset(self.family, jax.device_put(key, self._cpu))
+        self._terminated = False
+        return np.array(observation), {}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if self._state is None or self._terminated:
+            raise ResetNeeded("the episode has not started or is over: call reset() before step()")
+        if not self.action_space.contains(action):
+            raise FedrlError(
+                f"action must be an integer from 0 to {self.family.actions - 1}, got {action!r}"
+            )
+        self._state, observation, reward, terminated = _step(
+            self.family, self._state, np.int32(action), self._constants
+        )
+        self._terminated = bool(terminated)
+        return np.array(observation), float(reward), self._terminated, False, {}
+
+    def render(self) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+        """A picture of the state, or None (and a warning) without a render mode."""
+        if self.render_mode is None:
+            logger.warn('nothing is rendered: make the environment with render_mode="rgb_array"')
+            return None
+        if self._state is None:
+            raise ResetNeeded("there is no state to render yet: call reset() before render()")
+        return self.family.draw(np.asarray(self._state), self.theta)
+
+
+# The family is static and theta is not: environments that differ in theta share one compilation.
+@partial(jax.jit, static_argnums=0)
+def _reset(family: ControlFamily, key: jax.Array) -> tuple[State, jax.Array]:
+    state = family.reset(key)
+    return state, family.observe(state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(
+    family: ControlFamily, state: State, action: np.int32, constants: Constants
+) -> tuple[State, jax.Array, jax.Array, jax.Array]:
+    after, reward, terminated = family.step(state, jnp.asarray(action), constants)
+    return after, family.observe(after), reward, terminated
+
+
+def make_cartpole(theta: Theta = 1.0, render_mode: str | None = None) -> FamilyEnv:
+    """A cart pole whose pole has the full length theta; 1.0 is Gymnasium's."""
+    family = CartPoles(time_limit=MAX_EPISODE_STEPS)
+    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=50)
+
+
+def make_acrobot(theta: Theta = 1.0, render_mode: str | None = None) -> FamilyEnv:
+    """An acrobot whose link 1 has mass theta, or mass and length theta; 1.0 is Gymnasium's."""
+    with_length = np.asarray(theta, dtype=object).size == 2
+    length = (0.5, 1.5) if with_length else None
+    family = Acrobots(time_limit=MAX_EPISODE_STEPS, length=length)
+    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=15)
+
+
+def register() -> None:
+    """Make the environments known to Gymnasium; importing this module does so."""
+    for id, entry_point in ENTRY_POINTS.items():
+        if id not in gymnasium.registry:
+            gymnasium.register(id, entry_point, max_episode_steps=MAX_EPISODE_STEPS)
+
+
+register()

@@ -1,0 +1,67 @@
+"""How good models are: returns of their greedy policies, each model in each environment."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrl.families.control_family import ControlFamily
+from fedrl.keys import numbered
+
+Policy = Callable[[Any, jax.Array], jax.Array]
+
+
+class Returns(NamedTuple):
+    """Means over episodes, one for each (model, environment)."""
+
+    undiscounted: jax.Array
+    discounted: jax.Array
+
+
+def greedy_returns(
+    family: ControlFamily,
+    policy: Policy,
+    models: Any,
+    theta: jax.Array,
+    key: jax.Array,
+    *,
+    episodes: int,
+    gamma: float,
+) -> Returns:
+    """Play every model (first axis of each leaf) in every environment (rows of theta).
+
+    All models start an environment's episodes from the same states.
+    """
+    constants = jax.vmap(family.constants)(theta)
+    starts = jax.vmap(lambda key: jax.vmap(family.reset)(numbered(key, episodes)))
+    first = starts(numbered(key, theta.shape[0]))
+    n_models = jax.tree.leaves(models)[0].shape[0]
+    states = jnp.broadcast_to(first, (n_models, *first.shape))
+    # Models share the environments' constants; episodes share their environment's.
+    step = jax.vmap(jax.vmap(jax.vmap(family.step, in_axes=(0, 0, None))), in_axes=(0, 0, None))
+    observe = jax.vmap(jax.vmap(jax.vmap(family.observe)))
+    zeros = jnp.zeros(states.shape[:3], jnp.float32)
+
+    def play(carry: Any) -> Any:
+        t, discount, states, alive, total, discounted = carry
+        actions = jax.vmap(policy)(models, observe(states))
+        states, reward, terminated = step(states, actions, constants)
+        earned = jnp.where(alive, reward, 0.0)
+        alive = alive & ~terminated
+        return (
+            t + 1,
+            discount * gamma,
+            states,
+            alive,
+            total + earned,
+            discounted + discount * earned,
+        )
+
+    def goes_on(carry: Any) -> jax.Array:
+        t, _, _, alive, _, _ = carry
+        return (t < family.time_limit) & jnp.any(alive)
+
+    start = (jnp.int32(0), jnp.float32(1), states, zeros == 0, zeros, zeros)
+    *_, total, discounted = jax.lax.while_loop(goes_on, play, start)
+    return Returns(total.mean(-1), discounted.mean(-1))

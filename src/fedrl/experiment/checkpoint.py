@@ -1,0 +1,50 @@
+"""The whole state of a run in one file, so that it can be continued to the last bit."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.files import write_atomically
+
+FORMAT = 1
+KEPT = 2
+Array = np.ndarray[Any, Any]
+
+
+def save(folder: Path, digest: str, leg: int, leaves: list[Array]) -> None:
+    """Write the state after leg number `leg`, then drop all but the newest few."""
+    folder.mkdir(exist_ok=True)
+    about = json.dumps({"format": FORMAT, "experiment": digest, "leg": leg})
+    buffer = io.BytesIO()
+    named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}
+    np.savez(buffer, allow_pickle=False, about=np.array(about), **named)
+    write_atomically(folder / f"{leg:08d}.npz", buffer.getvalue())
+    for old in checkpoints(folder)[:-KEPT]:
+        old.unlink()
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """What is there, oldest first."""
+    return sorted(folder.glob("[0-9]*.npz"))
+
+
+def load(file: Path, digest: str) -> tuple[int, list[Array]]:
+    """(leg, state) of a file; an error says why it cannot be used."""
+    try:
+        # Opened here: NumPy would leave a damaged file open.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            names = sorted(name for name in arrays.files if name != "about")
+            about = json.loads(str(arrays["about"]))
+            leaves = [arrays[name] for name in names]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FedrlError(f"{file} is damaged or not a checkpoint ({error})") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise FedrlError(f"{file} is a checkpoint of another version of fedrl")
+    if about["experiment"] != digest:
+        raise FedrlError(f"{file} belongs to another experiment ({about['experiment']})")
+    return int(about["leg"]), leaves

@@ -1,0 +1,131 @@
+"""An experiment, described completely: same description, same results."""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import inf, isinf
+from typing import Literal
+
+from fedrl import arguments
+from fedrl.errors import FedrlError
+from fedrl.families.acrobots import Acrobots
+from fedrl.families.cartpoles import CartPoles
+from fedrl.federation.aggregate import Mean
+from fedrl.federation.local_engine import LocalEngine, Survives, Unit
+from fedrl.learners.dqn import DQN
+
+# A counter of steps is 32 bits wide.
+MOST_STEPS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When and how models are evaluated."""
+
+    every: int = 1000
+    """Training between two evaluations, in the experiment's unit; rounded up to whole rounds."""
+    episodes: int = 5
+    """Greedy episodes in each environment."""
+
+    def __post_init__(self) -> None:
+        arguments.whole("evaluation.every", self.every)
+        arguments.whole("evaluation.episodes", self.episodes)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """n agents learn one policy together, each in an environment of its own."""
+
+    name: str
+    """What the run is called; the run directory begins with it."""
+    family: CartPoles | Acrobots
+    """Where the environments come from."""
+    learner: DQN = field(default_factory=DQN)
+    """What an agent does between two communications."""
+    aggregator: Mean = field(default_factory=Mean)
+    """What the server does with the agents' parameters."""
+    agents: int = 5
+    """Agents, each with a training environment of its own (N)."""
+    held_out: int = 20
+    """Environments that nobody trains in (M)."""
+    E: float = 100
+    """Local updates between two communications; inf: never communicate."""
+    unit: Unit = "updates"
+    """What E, updates and evaluation.every count."""
+    updates: int = 20_000
+    """Length of the training of each agent."""
+    survives: Survives = field(default_factory=Survives)
+    """What an agent keeps when it receives the averaged model."""
+    initialisation: Literal["shared", "per-agent"] = "shared"
+    """Whether all agents start from the same random network."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    """When and how models are evaluated."""
+    seeds: int = 16
+    """Independent repetitions, each with environments and random numbers of its own."""
+    seed: int = 0
+    """Root of all random numbers."""
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
+            raise FedrlError(
+                f"name must consist of letters, digits, '-', '_' and '.', got {self.name!r}"
+            )
+        for what in ("agents", "held_out", "updates", "seeds"):
+            arguments.whole(what, getattr(self, what))
+        arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1)
+        object.__setattr__(self, "E", arguments.whole_or_inf("E", self.E))
+        arguments.choice("unit", self.unit, ("updates", "episodes"))
+        arguments.choice("initialisation", self.initialisation, ("shared", "per-agent"))
+        if not isinf(self.E) and self.updates < self.E:
+            raise FedrlError(
+                f"E = {self.E:g} is longer than the training ({self.updates} {self.unit}), so the "
+                "agents would communicate once at the end: use E = inf to never communicate"
+            )
+        self._refuse_too_long()
+
+    def _refuse_too_long(self) -> None:
+        per_unit = self.learner.update_every * (
+            self.family.time_limit if self.unit == "episodes" else 1
+        )
+        refills = 1 if self.survives.replay or not self.communicates else 1 + self.rounds
+        steps = self.updates * per_unit + refills * self.learner.learning_starts
+        if steps > MOST_STEPS:
+            raise FedrlError(
+                f"an agent would take up to {steps:,} environment steps, more than the "
+                f"{MOST_STEPS:,} we can count: lower updates"
+            )
+
+    @property
+    def communicates(self) -> bool:
+        return not isinf(self.E)
+
+    @property
+    def rounds(self) -> int:
+        """Communications until the end; the last round may be shorter."""
+        return -int(-self.updates // self.E) if self.communicates else 0
+
+    @property
+    def engine(self) -> LocalEngine:
+        return LocalEngine(
+            family=self.family,
+            learner=self.learner,
+            aggregator=self.aggregator,
+            agents=self.agents,
+            unit=self.unit,
+            survives=self.survives,
+            initialisation=self.initialisation,
+            communicates=self.communicates,
+            seed=self.seed,
+        )
+
+    @property
+    def digest(self) -> str:
+        """A short name for exactly these settings."""
+        from fedrl.experiment.toml import to_toml
+
+        return sha256(to_toml(self).encode()).hexdigest()[:8]
+
+    def without_communication(self) -> "Experiment":
+        """The same experiment with E = inf: Baseline and "average once at the end"."""
+        from dataclasses import replace
+
+        return replace(self, E=inf)

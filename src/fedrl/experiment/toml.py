@@ -1,0 +1,125 @@
+"""Settings as TOML and back: every field is written, an unknown or ill-typed one is an error."""
+
+import tomllib
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import tomli_w
+
+from fedrl.errors import FedrlError, unknown_name
+from fedrl.experiment.settings import Experiment
+
+# In tables of a union, the field that says which member it is.
+KIND = "kind"
+
+
+def to_toml(experiment: Experiment) -> str:
+    """The whole experiment, defaults included."""
+    return tomli_w.dumps(_plain(experiment))
+
+
+def from_toml(text: str, source: str = "the settings") -> Experiment:
+    """An experiment from TOML; what is not said has its default value."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FedrlError(f"{source} is not TOML: {error}") from None
+    experiment = _value(Experiment, table, "")
+    assert isinstance(experiment, Experiment)
+    return experiment
+
+
+def read_experiment(path: Path) -> Experiment:
+    """The experiment in a file."""
+    try:
+        return from_toml(path.read_text("utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedrlError(f"cannot read {path}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        kind = getattr(type(value), "name", None)
+        tagged = {KIND: kind} if isinstance(kind, str) else {}
+        present = {f.name: getattr(value, f.name) for f in fields(value)}
+        # TOML has no null: what is None is left out, and None is then the default.
+        return tagged | {name: _plain(x) for name, x in present.items() if x is not None}
+    if isinstance(value, tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """`value` from a TOML file as a `kind`."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _member(get_args(kind), value, where)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise unknown_name(where, value, get_args(kind))
+        return value
+    if origin is tuple:
+        return _tuple(get_args(kind), value, where)
+    if is_dataclass(kind):
+        return _table(kind, value, where)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise FedrlError(f"{where} must be {_in_words(kind)}, got {value!r}")
+    return value
+
+
+def _table(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise FedrlError(f"{where} must be a table of settings, got {value!r}")
+    hints = get_type_hints(kind)
+    known = {f.name: f for f in fields(kind)}
+    given = {name: x for name, x in value.items() if name != KIND or KIND in known}
+    name = getattr(kind, "name", None)
+    if isinstance(name, str) and value.get(KIND, name) != name:
+        raise unknown_name(_join(where, KIND), value[KIND], [name])
+    for field_name in given:
+        if field_name not in known:
+            raise unknown_name(f"setting {_join(where, field_name)}", field_name, known)
+    for field_name, field in known.items():
+        if field_name not in given and field.default is field.default_factory is MISSING:
+            raise FedrlError(f"{_join(where, field_name)} is missing")
+    return kind(**{n: _value(hints[n], x, _join(where, n)) for n, x in given.items()})
+
+
+def _member(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    """A member of a union: dataclasses are told apart by `kind`, `X | None` by what is there."""
+    tables = {kind.name: kind for kind in kinds if is_dataclass(kind)}
+    if tables:
+        if not isinstance(value, dict) or KIND not in value:
+            raise FedrlError(
+                f"{where}.{KIND} is missing: choose from {', '.join(map(repr, sorted(tables)))}"
+            )
+        if value[KIND] not in tables:
+            raise unknown_name(_join(where, KIND), value[KIND], tables)
+        return _table(tables[value[KIND]], value, where)
+    (kind,) = (kind for kind in kinds if kind is not type(None))
+    return _value(kind, value, where)
+
+
+def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    if not isinstance(value, list):
+        raise FedrlError(f"{where} must be a list, got {value!r}")
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(kinds) != len(value):
+        raise FedrlError(f"{where} must be a list of {len(kinds)}, got {value!r}")
+    return tuple(_value(kind, x, where) for kind, x in zip(kinds, value, strict=True))
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _in_words(kind: type) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(kind, kind.__name__)

@@ -1,0 +1,106 @@
+"""Families whose environments are simulated by pure JAX functions, one constant set per theta.
+
+A family holds no environment: `constants(theta)` gives every number the physics needs, and comes in
+with every step, so n different environments are one `vmap` and nothing derived can be stale.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl import arguments
+from fedrl.errors import FedrlError
+
+State = jax.Array
+Constants = Any
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A constant that differs between the environments of a family, uniform on [low, high]."""
+
+    name: str
+    low: float
+    high: float
+    what: str
+
+
+@dataclass(frozen=True)
+class ControlFamily(ABC):
+    """Environments with one observation space, one set of actions and one reward."""
+
+    name: ClassVar[str]
+    observation_size: ClassVar[int]
+    actions: ClassVar[int]
+
+    time_limit: int
+    """Steps after which an episode is cut off (truncated, not terminated)."""
+
+    def __post_init__(self) -> None:
+        arguments.whole("time_limit", self.time_limit)
+        for varied in self.varied:
+            if not 0 < varied.low <= varied.high < float("inf"):
+                raise FedrlError(
+                    f"{varied.name} must be two positive numbers, the smaller one first, got "
+                    f"{(varied.low, varied.high)}"
+                )
+
+    @property
+    @abstractmethod
+    def varied(self) -> tuple[Varied, ...]:
+        """What theta consists of, in order."""
+
+    @property
+    @abstractmethod
+    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Largest size of every component of an observation, to either side of 0."""
+
+    def sample(self, key: jax.Array, n: int) -> jax.Array:
+        """n draws of theta, shape (n, number of varied constants)."""
+        low = jnp.array([varied.low for varied in self.varied], jnp.float32)
+        high = jnp.array([varied.high for varied in self.varied], jnp.float32)
+        return jax.random.uniform(key, (n, len(self.varied)), jnp.float32, low, high)
+
+    def check_theta(self, theta: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """One theta as a vector; positive numbers, also outside the range drawn from."""
+        try:
+            with np.errstate(over="ignore"):  # too large becomes inf, which is refused below
+                vector = np.atleast_1d(np.asarray(theta, np.float32))
+        except (TypeError, ValueError):
+            vector = np.full(1, np.nan, np.float32)
+        names = ", ".join(varied.name for varied in self.varied)
+        if vector.shape != (len(self.varied),) or not (vector > 0).all() or np.isinf(vector).any():
+            raise FedrlError(
+                f"theta of {self.name} must be {len(self.varied)} positive number(s) ({names}), "
+                f"got {theta!r}"
+            )
+        return vector
+
+    @abstractmethod
+    def constants(self, theta: jax.Array) -> Constants:
+        """Every number the physics needs, from one theta."""
+
+    @abstractmethod
+    def reset(self, key: jax.Array) -> State:
+        """A first state."""
+
+    @abstractmethod
+    def step(
+        self, state: State, action: jax.Array, constants: Constants
+    ) -> tuple[State, jax.Array, jax.Array]:
+        """(next state, reward, terminated) of one step."""
+
+    @abstractmethod
+    def observe(self, state: State) -> jax.Array:
+        """What the agent sees of a state."""
+
+    @abstractmethod
+    def draw(
+        self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """A picture of a state, shape (height, width, 3)."""

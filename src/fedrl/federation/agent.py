@@ -1,0 +1,147 @@
+"""One agent in its own environment: acting, remembering, learning.
+
+Everything here is about a single agent; engines run many with `vmap`. The counters that agents in
+lock-step share stay outside `Agent`, so that an engine can leave them unbatched: a ring written at
+one common position is an in-place update, at many it is a scatter.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedrl.families.control_family import Constants, ControlFamily
+from fedrl.keys import Purpose
+from fedrl.learners.dqn import DQN, Learned
+from fedrl.learners.replay import Transition, pack, sample, store, unpack
+
+
+class World(NamedTuple):
+    """An environment in the middle of an episode."""
+
+    state: jax.Array
+    steps: jax.Array
+    collected: jax.Array
+    """Undiscounted return so far."""
+
+
+class Seen(NamedTuple):
+    """Sums since somebody last looked."""
+
+    loss: jax.Array
+    updates: jax.Array
+    collected: jax.Array
+    episodes: jax.Array
+
+
+class Agent(NamedTuple):
+    """What is private to an agent but for its memory and counters."""
+
+    learned: Learned
+    world: World
+    seen: Seen
+
+
+class Clock(NamedTuple):
+    """How far an agent is."""
+
+    steps: jax.Array
+    updates: jax.Array
+    stored: jax.Array
+    """Transitions stored since the replay was last emptied."""
+
+
+class StepDraws(NamedTuple):
+    """Random numbers of one environment step."""
+
+    action: jax.Array
+    reset: jax.Array
+
+
+class Keys(NamedTuple):
+    """Roots of an agent's random numbers."""
+
+    acting: jax.Array
+    sampling: jax.Array
+
+
+def nothing_seen() -> Seen:
+    """Sums of nothing."""
+    return Seen(jnp.float32(0), jnp.int32(0), jnp.float32(0), jnp.int32(0))
+
+
+def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
+    """Keys of one agent of one replicate."""
+
+    def key(purpose: Purpose) -> jax.Array:
+        root = jax.random.fold_in(jax.random.key(seed), purpose)
+        return jax.random.fold_in(jax.random.fold_in(root, replicate), agent)
+
+    return Keys(key(Purpose.ACTING), key(Purpose.SAMPLING))
+
+
+def new_world(family: ControlFamily, key: jax.Array) -> World:
+    """The beginning of an episode."""
+    return World(family.reset(key), jnp.int32(0), jnp.float32(0))
+
+
+def step_draws(family: ControlFamily, keys: Keys, step: jax.Array) -> StepDraws:
+    """The random numbers of an agent's step number `step`, whatever was drawn before."""
+    key = jax.random.fold_in(keys.acting, step)
+    return StepDraws(
+        action=jax.random.uniform(key, (2,)), reset=family.reset(jax.random.fold_in(key, 1))
+    )
+
+
+def batch_draws(learner: DQN, keys: Keys, update: jax.Array) -> jax.Array:
+    """The random numbers of an agent's update number `update`."""
+    return jax.random.uniform(jax.random.fold_in(keys.sampling, update), (learner.batch,))
+
+
+def interact(
+    family: ControlFamily,
+    learner: DQN,
+    agent: Agent,
+    rows: jax.Array,
+    clock: Clock,
+    constants: Constants,
+    draws: StepDraws,
+) -> tuple[Agent, jax.Array]:
+    """One environment step, remembered. A finished episode is followed by a new one."""
+    world = agent.world
+    observation = family.observe(world.state)
+    action = learner.act(agent.learned.params, observation, draws.action, clock.updates)
+    state, reward, terminated = family.step(world.state, action, constants)
+    transition = Transition(observation, action, reward, family.observe(state), terminated)
+    steps, collected = world.steps + 1, world.collected + reward
+    done = terminated | (steps >= family.time_limit)
+    seen = agent.seen._replace(
+        collected=agent.seen.collected + jnp.where(done, collected, 0.0),
+        episodes=agent.seen.episodes + done,
+    )
+    world = World(
+        jnp.where(done, draws.reset, state),
+        jnp.where(done, 0, steps),
+        jnp.where(done, 0.0, collected),
+    )
+    return Agent(agent.learned, world, seen), store(rows, pack(transition), clock.stored)
+
+
+def learn(
+    family: ControlFamily,
+    learner: DQN,
+    agent: Agent,
+    rows: jax.Array,
+    clock: Clock,
+    uniform: jax.Array,
+) -> Agent:
+    """One update from a batch of the agent's own memory."""
+    batch = unpack(sample(rows, uniform, clock.stored), family.observation_size)
+    learned, loss = learner.update(agent.learned, batch, clock.updates + 1)
+    seen = agent.seen._replace(loss=agent.seen.loss + loss, updates=agent.seen.updates + 1)
+    return agent._replace(learned=learned, seen=seen)
+
+
+def stacked(tree: Any, n: int) -> Any:
+    """n copies of a tree, with the agents first."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), tree)

@@ -1,0 +1,276 @@
+"""All agents of one replicate in one compiled program: local work, then a communication, in rounds.
+
+One unit of local work is an update followed by the environment steps that go with it. In this order
+the batch is read before anything is written, and the replay is updated in place; the other way
+round XLA copies it every step.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from fedrl.families.control_family import Constants, ControlFamily
+from fedrl.federation.agent import (
+    Agent,
+    Clock,
+    Keys,
+    StepDraws,
+    agent_keys,
+    batch_draws,
+    interact,
+    learn,
+    new_world,
+    nothing_seen,
+    stacked,
+    step_draws,
+)
+from fedrl.federation.aggregate import Mean
+from fedrl.keys import Purpose, numbered, replicate_key
+from fedrl.learners import replay
+from fedrl.learners.dqn import DQN
+
+Tree = TypeVar("Tree")
+
+# Units whose random numbers are drawn together.
+BLOCK = 32
+# The "step" whose numbers an agent's first world is made from; steps count from 0.
+FIRST_RESET = (1 << 32) - 1
+
+Unit = Literal["updates", "episodes"]
+
+
+@dataclass(frozen=True)
+class Survives:
+    """What an agent keeps when it receives the averaged model."""
+
+    replay: bool = True
+    """Its memory; otherwise it is emptied and filled anew before the next update."""
+    optimizer: bool = True
+    """Adam's moments; otherwise they start from zero."""
+    target: bool = True
+    """Its own target network; otherwise the averaged model becomes the target."""
+
+
+class Federation(NamedTuple):
+    """The whole state of one replicate: agents first, but for the clock of agents in lock-step."""
+
+    agents: Agent
+    rows: jax.Array
+    clock: Clock
+
+
+def thetas(family: ControlFamily, key: jax.Array, n: int) -> jax.Array:
+    """n thetas, of which the first few do not depend on n."""
+    return jax.vmap(lambda key: family.sample(key, 1)[0])(numbered(key, n))
+
+
+class Environments(NamedTuple):
+    """The constants of a replicate's agents, and the keys of their random numbers."""
+
+    constants: Constants
+    keys: Keys
+
+
+class Draws(NamedTuple):
+    """Random numbers of one unit."""
+
+    steps: StepDraws
+    batch: jax.Array
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """The programs of an experiment; every function is pure and about one replicate."""
+
+    family: ControlFamily
+    learner: DQN
+    aggregator: Mean
+    agents: int
+    unit: Unit
+    survives: Survives
+    initialisation: Literal["shared", "per-agent"]
+    communicates: bool
+    seed: int
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether all agents always have done equally much."""
+        return self.unit == "updates"
+
+    def environments(self, replicate: jax.Array) -> tuple[Environments, jax.Array]:
+        """The agents' environments, and their thetas."""
+        key = replicate_key(self.seed, replicate, Purpose.ENVIRONMENTS)
+        theta = thetas(self.family, key, self.agents)
+        keys = jax.vmap(lambda agent: agent_keys(self.seed, replicate, agent))(
+            jnp.arange(self.agents)
+        )
+        return Environments(jax.vmap(self.family.constants)(theta), keys), theta
+
+    def init(self, replicate: jax.Array) -> Federation:
+        """Agents that have explored just enough to begin to learn."""
+        environments, _ = self.environments(replicate)
+        key = replicate_key(self.seed, replicate, Purpose.NETWORK)
+        family, learner = self.family, self.learner
+
+        def learned(key: jax.Array) -> Any:
+            return learner.init(key, family.observation_size, family.actions)
+
+        first = (
+            stacked(learned(jax.random.fold_in(key, 0)), self.agents)
+            if self.initialisation == "shared"
+            else jax.vmap(learned)(numbered(key, self.agents))
+        )
+        worlds = jax.vmap(lambda key: new_world(family, jax.random.fold_in(key, FIRST_RESET)))(
+            environments.keys.acting
+        )
+        agents = Agent(first, worlds, stacked(nothing_seen(), self.agents))
+        rows = stacked(replay.empty(learner.replay, family.observation_size, 1), self.agents)
+        zero = jnp.zeros(() if self.lockstep else (self.agents,), jnp.int32)
+        return self._fill(Federation(agents, rows, Clock(zero, zero, zero)), environments)
+
+    def advance(
+        self, federation: Federation, replicate: jax.Array, rounds: jax.Array, E: jax.Array
+    ) -> Federation:
+        """`rounds` times: E units of local work, then a communication (if there is any)."""
+        environments, _ = self.environments(replicate)
+
+        def one_round(_: jax.Array, federation: Federation) -> Federation:
+            federation = self._local_work(federation, environments, E)
+            return self._communicate(federation, environments) if self.communicates else federation
+
+        return jax.lax.fori_loop(0, rounds, one_round, federation)
+
+    def _communicate(self, federation: Federation, environments: Environments) -> Federation:
+        agents, clock = federation.agents, federation.clock
+        average = self.aggregator.apply(agents.learned.params)
+        fresh = self.learner.adopt(average)
+        kept = agents.learned
+        learned = kept._replace(
+            params=stacked(average, self.agents),
+            target=kept.target if self.survives.target else stacked(fresh.target, self.agents),
+            optimizer=(
+                kept.optimizer if self.survives.optimizer else stacked(fresh.optimizer, self.agents)
+            ),
+        )
+        federation = federation._replace(agents=agents._replace(learned=learned))
+        if self.survives.replay:
+            return federation
+        emptied = federation._replace(clock=clock._replace(stored=jnp.zeros_like(clock.stored)))
+        return self._fill(emptied, environments)
+
+    def _fill(self, federation: Federation, environments: Environments) -> Federation:
+        """Let the agents explore until there is enough to learn from."""
+        axis = self._clock_axis
+
+        def step(_: jax.Array, federation: Federation) -> Federation:
+            draws = jax.vmap(partial(step_draws, self.family), in_axes=(0, axis))(
+                environments.keys, federation.clock.steps
+            )
+            return self._interact(federation, environments, draws)
+
+        return jax.lax.fori_loop(0, self.learner.learning_starts, step, federation)
+
+    def _local_work(
+        self, federation: Federation, environments: Environments, E: jax.Array
+    ) -> Federation:
+        """E units (or episodes) of every agent, in blocks that share the drawing of numbers."""
+        if self.lockstep:
+
+            def block(i: jax.Array, federation: Federation) -> Federation:
+                draws = self._block_draws(federation.clock, environments.keys)
+                return jax.lax.fori_loop(
+                    0,
+                    jnp.minimum(E - i * BLOCK, BLOCK),
+                    lambda j, federation: self._unit(federation, environments, _at(draws, j)),
+                    federation,
+                )
+
+            return jax.lax.fori_loop(0, (E + BLOCK - 1) // BLOCK, block, federation)
+
+        enough = federation.agents.seen.episodes + E
+
+        def unfinished(federation: Federation) -> jax.Array:
+            return jnp.any(federation.agents.seen.episodes < enough)
+
+        def episodes_block(federation: Federation) -> Federation:
+            draws = self._block_draws(federation.clock, environments.keys)
+
+            def unit(j: jax.Array, federation: Federation) -> Federation:
+                active = federation.agents.seen.episodes < enough
+                after = self._unit(federation, environments, _at(draws, j))
+                # A waiting agent writes where it will write next anyway, so its rows may change.
+                return Federation(
+                    _where(active, after.agents, federation.agents),
+                    after.rows,
+                    _where(active, after.clock, federation.clock),
+                )
+
+            return jax.lax.fori_loop(0, BLOCK, unit, federation)
+
+        return jax.lax.while_loop(unfinished, episodes_block, federation)
+
+    def _unit(self, federation: Federation, environments: Environments, draws: Draws) -> Federation:
+        """One update of every agent, then the environment steps that go with it."""
+        agents, rows, clock = federation
+        agents = jax.vmap(
+            partial(learn, self.family, self.learner), in_axes=(0, 0, self._clock_axis, 0)
+        )(agents, rows, clock, draws.batch)
+        federation = Federation(agents, rows, clock._replace(updates=clock.updates + 1))
+        if self.learner.update_every == 1:
+            return self._interact(federation, environments, _at(draws.steps, 0))
+        return jax.lax.fori_loop(
+            0,
+            self.learner.update_every,
+            lambda i, federation: self._interact(federation, environments, _at(draws.steps, i)),
+            federation,
+        )
+
+    def _interact(
+        self, federation: Federation, environments: Environments, draws: StepDraws
+    ) -> Federation:
+        """One environment step of every agent."""
+        agents, rows, clock = federation
+        agents, rows = jax.vmap(
+            partial(interact, self.family, self.learner),
+            in_axes=(0, 0, self._clock_axis, 0, 0),
+        )(agents, rows, clock, environments.constants, draws)
+        clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)
+        return Federation(agents, rows, clock)
+
+    def _block_draws(self, clock: Clock, keys: Keys) -> Draws:
+        """The random numbers of the next units: units first, then steps in a unit, then agents."""
+        k = self.learner.update_every
+
+        def of_unit(keys: Keys, clock: Clock, j: jax.Array) -> Draws:
+            steps = jax.vmap(lambda i: step_draws(self.family, keys, clock.steps + j * k + i))
+            return Draws(steps(jnp.arange(k)), batch_draws(self.learner, keys, clock.updates + j))
+
+        over_agents = jax.vmap(
+            of_unit, in_axes=(0, self._clock_axis, None), out_axes=Draws(StepDraws(1, 1), 0)
+        )
+        return jax.vmap(over_agents, in_axes=(None, None, 0))(keys, clock, jnp.arange(BLOCK))
+
+    @property
+    def _clock_axis(self) -> int | None:
+        return None if self.lockstep else 0
+
+
+def _at(tree: Tree, index: jax.Array | int) -> Tree:
+    """Entry `index` along the first axis of every leaf."""
+    result: Tree = jax.tree.map(
+        lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False), tree
+    )
+    return result
+
+
+def _where(active: jax.Array, new: Tree, old: Tree) -> Tree:
+    """The new state of the agents that are active, the old one of the others."""
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(active.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    result: Tree = jax.tree.map(choose, new, old)
+    return result
