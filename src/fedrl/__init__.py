@@ -9,16 +9,36 @@
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["FedrlError", "__version__", "families", "tabular", "theory"]
+__all__ = [
+    "Experiment",
+    "FedrlError",
+    "Run",
+    "__version__",
+    "families",
+    "preset",
+    "tabular",
+    "theory",
+    "train",
+]
 
 from fedrl.errors import FedrlError
 
+# JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
+_LAZY_MODULES = ("families", "tabular", "theory")
+_LAZY_NAMES = {
+    "Experiment": "fedrl.experiment.settings",
+    "Run": "fedrl.experiment.run",
+    "preset": "fedrl.experiment.presets",
+    "train": "fedrl.training",
+}
 
-def __getattr__(name: str) -> ModuleType:
-    # JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
-    if name in ("families", "tabular", "theory"):
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
         return import_module(f"fedrl.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(import_module(_LAZY_NAMES[name]), name)
     raise AttributeError(f"module 'fedrl' has no attribute {name!r}")

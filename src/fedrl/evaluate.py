@@ -34,8 +34,12 @@ def greedy_returns(
     All models start an environment's episodes from the same states.
     """
     constants = jax.vmap(family.constants)(theta)
-    starts = jax.vmap(lambda key: jax.vmap(family.reset)(numbered(key, episodes)))
-    first = starts(numbered(key, theta.shape[0]))
+
+    def starts(key: jax.Array) -> jax.Array:
+        states: jax.Array = jax.vmap(family.reset)(numbered(key, episodes))
+        return states
+
+    first = jax.vmap(starts)(numbered(key, theta.shape[0]))
     n_models = jax.tree.leaves(models)[0].shape[0]
     states = jnp.broadcast_to(first, (n_models, *first.shape))
     # Models share the environments' constants; episodes share their environment's.
@@ -60,7 +64,8 @@ def greedy_returns(
 
     def goes_on(carry: Any) -> jax.Array:
         t, _, _, alive, _, _ = carry
-        return (t < family.time_limit) & jnp.any(alive)
+        unfinished: jax.Array = (t < family.time_limit) & jnp.any(alive)
+        return unfinished
 
     start = (jnp.int32(0), jnp.float32(1), states, zeros == 0, zeros, zeros)
     *_, total, discounted = jax.lax.while_loop(goes_on, play, start)

@@ -6,11 +6,18 @@ from typing import Annotated
 import tyro
 
 from fedrl import __version__
+from fedrl.cli import run
 from fedrl.cli.commands import List, Reproduce, Theory
+from fedrl.cli.runs import Evaluate, Report, Resume, Show
 from fedrl.errors import FedrlError
 
 Command = (
-    Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    Annotated[run.Run, tyro.conf.subcommand("run")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Theory, tyro.conf.subcommand("theory")]
     | Annotated[List, tyro.conf.subcommand("list")]
 )
@@ -24,15 +31,18 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"fedrl {__version__}")
         return 0
-    command = tyro.cli(
-        Command,
-        prog="fedrl",
-        description="Federated reinforcement learning across environments that differ. "
-        "`fedrl --version` prints the version.",
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
     try:
+        # Its arguments follow from the settings of the preset.
+        if arguments[:1] == ["run"] and len(arguments) > 1 and not arguments[1].startswith("-"):
+            return run.run(arguments[1:])
+        command = tyro.cli(
+            Command,
+            prog="fedrl",
+            description="Federated reinforcement learning across environments that differ. "
+            "`fedrl --version` prints the version.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
         return command.run()
     except FedrlError as error:
         print(f"fedrl: {error}", file=sys.stderr)

@@ -52,9 +52,11 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
         with _interrupts(watcher.warn) as interrupted:
             for number, leg in enumerate(legs[first:], first):
                 share = _work(leg) / experiment.seeds
-                record = replicates.run(
-                    leg, lambda seeds, share=share: watcher.advance(seeds * share)
-                )
+
+                def advance(seeds: int, share: float = share) -> None:
+                    watcher.advance(seeds * share)
+
+                record = replicates.run(leg, advance)
                 directory.save_metrics(
                     number, metrics.rows(experiment, leg, record, replicates.thetas)
                 )

@@ -85,7 +85,8 @@ class Run:
             episodes=episodes,
             gamma=experiment.learner.gamma,
         )
-        return Returns(*map(np.asarray, returns))
+        host: Returns = jax.device_get(returns)
+        return host
 
     def _models(self, agent: int | None, seed: int) -> Any:
         """Parameters of one model of every seed."""

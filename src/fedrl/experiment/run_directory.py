@@ -34,7 +34,7 @@ class RunDirectory:
     @classmethod
     def create(cls, runs: Path, experiment: Experiment) -> "RunDirectory":
         """The folder of this experiment below `runs`, new or as an earlier process left it."""
-        path = runs / f"{experiment.name}-{experiment.digest}"
+        path = runs / experiment.directory_name
         try:
             path.mkdir(parents=True, exist_ok=True)
             if (path / EXPERIMENT).exists():

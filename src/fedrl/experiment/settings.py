@@ -124,6 +124,11 @@ class Experiment:
 
         return sha256(to_toml(self).encode()).hexdigest()[:8]
 
+    @property
+    def directory_name(self) -> str:
+        """What its run directory is called."""
+        return f"{self.name}-{self.digest}"
+
     def without_communication(self) -> "Experiment":
         """The same experiment with E = inf: Baseline and "average once at the end"."""
         from dataclasses import replace

@@ -93,7 +93,7 @@ def _table(kind: Any, value: Any, where: str) -> Any:
 
 def _member(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     """A member of a union: dataclasses are told apart by `kind`, `X | None` by what is there."""
-    tables = {kind.name: kind for kind in kinds if is_dataclass(kind)}
+    tables: dict[str, Any] = {getattr(k, "name", ""): k for k in kinds if is_dataclass(k)}
     if tables:
         if not isinstance(value, dict) or KIND not in value:
             raise FedrlError(

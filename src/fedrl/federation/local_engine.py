@@ -5,6 +5,7 @@ the batch is read before anything is written, and the replay is updated in place
 round XLA copies it every step.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -141,7 +142,7 @@ class LocalEngine:
             federation = self._local_work(federation, environments, E)
             return self._communicate(federation, environments) if self.communicates else federation
 
-        return jax.lax.fori_loop(0, rounds, one_round, federation)
+        return _repeat(rounds, one_round, federation)
 
     def _communicate(self, federation: Federation, environments: Environments) -> Federation:
         agents, clock = federation.agents, federation.clock
@@ -171,7 +172,7 @@ class LocalEngine:
             )
             return self._interact(federation, environments, draws)
 
-        return jax.lax.fori_loop(0, self.learner.learning_starts, step, federation)
+        return _repeat(self.learner.learning_starts, step, federation)
 
     def _local_work(
         self, federation: Federation, environments: Environments, E: jax.Array
@@ -181,14 +182,13 @@ class LocalEngine:
 
             def block(i: jax.Array, federation: Federation) -> Federation:
                 draws = self._block_draws(federation.clock, environments.keys)
-                return jax.lax.fori_loop(
-                    0,
+                return _repeat(
                     jnp.minimum(E - i * BLOCK, BLOCK),
                     lambda j, federation: self._unit(federation, environments, _at(draws, j)),
                     federation,
                 )
 
-            return jax.lax.fori_loop(0, (E + BLOCK - 1) // BLOCK, block, federation)
+            return _repeat((E + BLOCK - 1) // BLOCK, block, federation)
 
         enough = federation.agents.seen.episodes + E
 
@@ -208,9 +208,10 @@ class LocalEngine:
                     _where(active, after.clock, federation.clock),
                 )
 
-            return jax.lax.fori_loop(0, BLOCK, unit, federation)
+            return _repeat(BLOCK, unit, federation)
 
-        return jax.lax.while_loop(unfinished, episodes_block, federation)
+        done: Federation = jax.lax.while_loop(unfinished, episodes_block, federation)
+        return done
 
     def _unit(self, federation: Federation, environments: Environments, draws: Draws) -> Federation:
         """One update of every agent, then the environment steps that go with it."""
@@ -221,8 +222,7 @@ class LocalEngine:
         federation = Federation(agents, rows, clock._replace(updates=clock.updates + 1))
         if self.learner.update_every == 1:
             return self._interact(federation, environments, _at(draws.steps, 0))
-        return jax.lax.fori_loop(
-            0,
+        return _repeat(
             self.learner.update_every,
             lambda i, federation: self._interact(federation, environments, _at(draws.steps, i)),
             federation,
@@ -244,18 +244,33 @@ class LocalEngine:
         """The random numbers of the next units: units first, then steps in a unit, then agents."""
         k = self.learner.update_every
 
-        def of_unit(keys: Keys, clock: Clock, j: jax.Array) -> Draws:
-            steps = jax.vmap(lambda i: step_draws(self.family, keys, clock.steps + j * k + i))
-            return Draws(steps(jnp.arange(k)), batch_draws(self.learner, keys, clock.updates + j))
+        axis = self._clock_axis
+        draw_steps = jax.vmap(partial(step_draws, self.family), in_axes=(0, axis))
+        draw_batches = jax.vmap(partial(batch_draws, self.learner), in_axes=(0, axis))
+        units, within = jnp.arange(BLOCK), jnp.arange(k)
 
-        over_agents = jax.vmap(
-            of_unit, in_axes=(0, self._clock_axis, None), out_axes=Draws(StepDraws(1, 1), 0)
+        def steps_of_unit(j: jax.Array) -> StepDraws:
+            draws: StepDraws = jax.vmap(lambda i: draw_steps(keys, clock.steps + j * k + i))(within)
+            return draws
+
+        return Draws(
+            jax.vmap(steps_of_unit)(units),
+            jax.vmap(lambda j: draw_batches(keys, clock.updates + j))(units),
         )
-        return jax.vmap(over_agents, in_axes=(None, None, 0))(keys, clock, jnp.arange(BLOCK))
 
     @property
     def _clock_axis(self) -> int | None:
         return None if self.lockstep else 0
+
+
+def _repeat(
+    count: jax.Array | int,
+    body: Callable[[jax.Array, Federation], Federation],
+    federation: Federation,
+) -> Federation:
+    """body(count - 1, ... body(1, body(0, federation)))."""
+    result: Federation = jax.lax.fori_loop(0, count, body, federation)
+    return result
 
 
 def _at(tree: Tree, index: jax.Array | int) -> Tree:

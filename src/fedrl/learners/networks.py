@@ -28,4 +28,5 @@ class MLP(eqx.Module):
 def _affine(layer: eqx.nn.Linear, x: jax.Array) -> jax.Array:
     # The whole batch in one product: a vmap over equinox's single-vector call compiles to the same,
     # but only for one leading axis.
+    assert layer.bias is not None
     return x @ layer.weight.T + layer.bias

@@ -1,0 +1,83 @@
+"""`fedrl run`: a preset or a file, changed by arguments, carried out.
+
+The arguments follow from the settings of the preset, so they can only be read once it is known.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from fedrl.experiment.settings import Experiment
+
+
+@dataclass(frozen=True)
+class Run:
+    """Train: `fedrl run PRESET [--agents 5] [--E 100] [--learner.lr 1e-3] ...`
+
+    `fedrl run PRESET --help` documents every setting; `fedrl list` shows the presets.
+    """
+
+    preset: Annotated[str, tyro.conf.Positional]
+    """Name of a preset, or a TOML file with an experiment."""
+
+    def run(self) -> int:
+        return run([self.preset])
+
+
+def run(arguments: list[str]) -> int:
+    """`fedrl run` with everything that follows it."""
+    from fedrl.cli.runs import carry_out_and_report
+    from fedrl.errors import FedrlError
+    from fedrl.experiment.run_directory import RunDirectory
+    from fedrl.experiment.settings import Experiment
+
+    name, *rest = arguments
+    default = _start_from(name)
+
+    @dataclass(frozen=True)
+    class Command:
+        experiment: Annotated[tyro.conf.FlagConversionOff[Experiment], tyro.conf.arg(name="")]
+        out: Path = Path("runs")
+        """Folder for run directories; the run gets NAME-HASH below it."""
+        baseline: bool = False
+        """Also run without communication (E = inf, which gives Baseline too) and compare."""
+        dry_run: bool = False
+        """Print the experiment as TOML, and where it would go, and do nothing."""
+
+    try:
+        command = tyro.cli(
+            Command,
+            prog=f"fedrl run {name}",
+            description="Train. Every setting of the experiment can be given.",
+            args=rest,
+            default=Command(experiment=default),
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands),
+        )
+    except ValueError as error:
+        raise error if isinstance(error, FedrlError) else FedrlError(str(error)) from None
+    experiment = command.experiment
+    experiments = [experiment]
+    if command.baseline:
+        if not experiment.communicates:
+            raise FedrlError("--baseline adds a run with E = inf, and this one has it already")
+        experiments.append(experiment.without_communication())
+    if command.dry_run:
+        from fedrl.experiment.toml import to_toml
+
+        print(to_toml(experiment), end="")
+        for one in experiments:
+            print(f"# {command.out / one.directory_name}")
+        return 0
+    return carry_out_and_report([RunDirectory.create(command.out, one) for one in experiments])
+
+
+def _start_from(name: str) -> "Experiment":
+    """A preset, or what a file says."""
+    from fedrl.experiment.presets import preset
+    from fedrl.experiment.toml import read_experiment
+
+    path = Path(name)
+    return read_experiment(path) if path.suffix == ".toml" or path.is_file() else preset(name)

@@ -1,0 +1,164 @@
+"""The commands about runs: start, continue, report, evaluate, show."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:
+    from fedrl.experiment.run_directory import RunDirectory
+
+Folder = Annotated[Path, tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a run that was interrupted; the result is the same as if it had not been."""
+
+    run_dir: Folder
+    """The run's folder."""
+
+    def run(self) -> int:
+        from fedrl.experiment.run_directory import RunDirectory
+
+        return carry_out_and_report([RunDirectory.open(self.run_dir)])
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tables and learning curves of one run, or of several side by side."""
+
+    run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of runs."""
+    out: Path | None = None
+    """Folder for the figures and the table; `figures` in the first run unless given."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from fedrl.errors import FedrlError
+        from fedrl.experiment.run import Run
+        from fedrl.report.runs import report_runs
+
+        if not self.run_dirs:
+            raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
+        runs = [Run(path) for path in self.run_dirs]
+        report_runs(runs, self.out or runs[0].path / "figures", Console())
+        return 0
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play the final models of a run in environments of your choice."""
+
+    run_dir: Folder
+    """The run's folder."""
+    theta: tuple[float, ...]
+    """Environments; for a family with several constants, the numbers of one after the other."""
+    agent: int | None = None
+    """Play this agent's own model instead of the averaged one (runs with E = inf)."""
+    episodes: int = 20
+    """Greedy episodes in each environment, for each seed."""
+
+    def run(self) -> int:
+        import numpy as np
+        from rich.console import Console
+        from rich.table import Table
+
+        from fedrl.experiment.run import Run
+        from fedrl.report.arms import interval
+
+        run = Run(self.run_dir)
+        thetas = grouped(self.theta, len(run.experiment.family.varied))
+        use_compilation_cache()
+        returns = run.evaluate(thetas, agent=self.agent, episodes=self.episodes)
+        names = ", ".join(varied.name for varied in run.experiment.family.varied)
+        table = Table(box=None, pad_edge=False)
+        for column in (names, "return ± 95 % interval", "discounted"):
+            table.add_column(column, justify="right")
+        for index, theta in enumerate(thetas):
+            table.add_row(
+                " ".join(f"{x:g}" for x in theta),
+                *(str(interval(np.asarray(values)[:, index])) for values in returns),
+            )
+        console = Console()
+        console.print(table)
+        console.print(
+            f"{run.experiment.seeds} seeds, {self.episodes} greedy episodes each", highlight=False
+        )
+        return 0
+
+
+@dataclass(frozen=True)
+class Show:
+    """Render an episode of a run's policy to a GIF."""
+
+    run_dir: Folder
+    """The run's folder."""
+    theta: tuple[float, ...]
+    """The environment."""
+    agent: int | None = None
+    """Show this agent's own model instead of the averaged one (runs with E = inf)."""
+    seed: int = 0
+    """Which of the run's seeds to show."""
+    out: Path | None = None
+    """The file; in the run's `figures` unless given."""
+
+    def run(self) -> int:
+        from fedrl.cli.show import render_episode
+        from fedrl.experiment.run import Run
+
+        run = Run(self.run_dir)
+        (theta,) = grouped(self.theta, len(run.experiment.family.varied), most=1)
+        use_compilation_cache()
+        path, steps, total = render_episode(run, theta, self.agent, self.seed, self.out)
+        print(f"{steps} steps, return {total:g}: {path}")
+        return 0
+
+
+def grouped(
+    numbers: tuple[float, ...], size: int, most: int | None = None
+) -> list[tuple[float, ...]]:
+    """Numbers from the command line as vectors of `size`."""
+    from fedrl.errors import FedrlError
+
+    if not numbers or len(numbers) % size or (most is not None and len(numbers) > most * size):
+        many = "" if most is not None else ", or a multiple of that"
+        raise FedrlError(f"--theta takes {size} number(s){many}, got {len(numbers)}")
+    return [tuple(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+
+
+def carry_out_and_report(directories: "list[RunDirectory]") -> int:
+    """Take runs to their end, one after the other, then compare them."""
+    from rich.console import Console
+
+    from fedrl.report.runs import report_runs
+    from fedrl.training import go_on
+
+    use_compilation_cache()
+    console = Console()
+    runs = []
+    for directory in directories:
+        if directory.finished:
+            console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
+        runs.append(go_on(directory, console))
+    report_runs(runs, runs[0].path / "figures", console)
+    return 0
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs for the next process, unless the user has a place for them."""
+    import os
+    from typing import Any
+
+    import jax
+
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir is not None:
+        return
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    settings.update("jax_compilation_cache_dir", str(caches / "fedrl" / "xla"))
+    # Ours compile in a second each, under the limits below which JAX would not bother.
+    settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    settings.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,0 +1,44 @@
+"""An episode as a GIF."""
+
+import io
+from pathlib import Path
+
+from fedrl.envs import FamilyEnv
+from fedrl.experiment.files import write_atomically
+from fedrl.experiment.run import Run
+
+MILLISECONDS = 40
+
+
+def render_episode(
+    run: Run, theta: tuple[float, ...], agent: int | None, seed: int, out: Path | None
+) -> tuple[Path, int, float]:
+    """Play one greedy episode and write it down; (file, steps, return)."""
+    from PIL import Image
+
+    family = run.experiment.family
+    policy = run.policy(agent, seed)
+    env = FamilyEnv(family, theta, render_mode="rgb_array")
+    observation, _ = env.reset(seed=seed)
+    frames, total, terminated = [env.render()], 0.0, False
+    while not terminated and len(frames) <= family.time_limit:
+        observation, reward, terminated, _, _ = env.step(policy(observation))
+        frames.append(env.render())
+        total += float(reward)
+    pictures = [
+        Image.fromarray(frame).reduce(2).quantize(64) for frame in frames if frame is not None
+    ]
+    buffer = io.BytesIO()
+    pictures[0].save(
+        buffer,
+        format="GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=MILLISECONDS,
+        loop=0,
+    )
+    name = "-".join(f"{x:g}" for x in theta)
+    path = out or run.path / "figures" / f"episode-{name}.gif"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, buffer.getvalue())
+    return path, len(frames) - 1, total

@@ -1,0 +1,112 @@
+"""What runs say about algorithms: curves over training and values at the end, seed by seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
+from fedrl.experiment.run import Run
+from fedrl.experiment.settings import Experiment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OWN = "own environment"
+SPLITS = (TRAIN, HELD_OUT, OWN)
+BASELINE = "Baseline"
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to get a policy, measured in one run."""
+
+    label: str
+    experiment: Experiment
+    updates: Array
+    """Where in training it was evaluated."""
+    curves: dict[str, Array]
+    """Mean return over environments by split, (seeds, evaluations)."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and its 95 % confidence interval."""
+
+    mean: float
+    half: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        return abs(self.mean) > self.half
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.half:.1f}"
+
+
+def interval(values: Array) -> Interval:
+    """Student's interval; infinite with a single seed, which says nothing about others."""
+    n = len(values)
+    if n < 2:
+        return Interval(float(values.mean()), float("inf"))
+    half = float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / sqrt(n)
+    return Interval(float(values.mean()), half)
+
+
+def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
+    """The arms that a run measures: one with communication; average and Baseline without."""
+    frame = run.metrics()
+    frame = frame[frame["metric"] == metric]
+    if frame.empty:
+        raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
+    experiment = run.experiment
+    algorithm = f"{experiment.learner.name.upper()}Avg"
+    of_average = frame["agent"] == AVERAGE
+    average = {split: frame[of_average & (frame["split"] == split)] for split in (TRAIN, HELD_OUT)}
+    # One policy for all: the mean over agents of it in their own environments is the training mean.
+    average[OWN] = average[TRAIN]
+    if experiment.communicates:
+        count = f"{experiment.E:g}"
+        unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
+        return [_arm(f"{algorithm}, E = {count}{unit}", experiment, average)]
+    local = {split: frame[~of_average & (frame["split"] == split)] for split in (TRAIN, HELD_OUT)}
+    own = local[TRAIN]
+    local[OWN] = own[own["agent"] == own["environment"].astype(str)]
+    return [_arm("E = ∞", experiment, average), _arm(BASELINE, experiment, local)]
+
+
+def _arm(label: str, experiment: Experiment, frames: "dict[str, pd.DataFrame]") -> Arm:
+    curves = {
+        split: frame.pivot_table(index="seed", columns="updates", values="value", aggfunc="mean")
+        for split, frame in frames.items()
+    }
+    updates = curves[TRAIN].columns.to_numpy()
+    return Arm(label, experiment, updates, {s: c.to_numpy() for s, c in curves.items()})
+
+
+def final(arm: Arm, split: str) -> Array:
+    """Value of each seed at the end."""
+    last: Array = arm.curves[split][:, -1]
+    return last
+
+
+def same_draws(arms: Sequence[Arm]) -> bool:
+    """Whether seed k of each arm has the same environments, so that seeds can be paired."""
+    return (
+        len({(a.experiment.family, a.experiment.agents, a.experiment.seed) for a in arms}) == 1
+        and len({(a.experiment.held_out, a.experiment.seeds) for a in arms}) == 1
+    )
+
+
+def difference(one: Arm, other: Arm, split: str) -> Interval:
+    """How much better the first one is at the end, with seeds paired if they can be."""
+    a, b = final(one, split), final(other, split)
+    if same_draws((one, other)):
+        return interval(a - b)
+    x, y = interval(a), interval(b)
+    return Interval(x.mean - y.mean, sqrt(x.half**2 + y.half**2))

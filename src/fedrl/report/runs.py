@@ -1,0 +1,102 @@
+"""Tables and learning curves of runs, made from their directories and from nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fedrl.experiment.run import Run
+from fedrl.report.arms import BASELINE, SPLITS, Arm, arms_of, difference, final, interval
+from fedrl.report.csv_file import write_rows
+from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
+
+
+def report_runs(runs: Sequence[Run], folder: Path, console: Console) -> None:
+    """Print the tables; write them and the figures to `folder`."""
+    arms = [arm for run in runs for arm in arms_of(run)]
+    name = "report" if len(runs) == 1 else "comparison"
+    folder.mkdir(parents=True, exist_ok=True)
+    for run in runs:
+        if not run.finished:
+            console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
+    console.print(_final_table(arms))
+    comparisons = _comparisons(arms)
+    if comparisons:
+        console.print(_difference_table(comparisons))
+    write_rows(folder / f"{name}.csv", ("arm", "split", "updates", "seed", "return"), _rows(arms))
+    paths = _curves(arms, folder, f"{name}-curves")
+    console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
+    for run in runs:
+        console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
+
+
+def _final_table(arms: Sequence[Arm]) -> Table:
+    seeds = sorted({arm.experiment.seeds for arm in arms})
+    counts = " or ".join(map(str, seeds))
+    table = Table(
+        title=f"Return at the end: mean over {counts} seeds ± 95 % interval", title_justify="left"
+    )
+    for column in ("", "updates", *SPLITS):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for arm in arms:
+        values = [str(interval(final(arm, split))) for split in SPLITS]
+        table.add_row(arm.label, f"{arm.updates[-1]}", *values)
+    return table
+
+
+def _comparisons(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
+    """Each arm with communication against each one without."""
+    federated = [arm for arm in arms if arm.experiment.communicates]
+    others = [arm for arm in arms if not arm.experiment.communicates]
+    return [(one, other) for one in federated for other in others]
+
+
+def _difference_table(pairs: Sequence[tuple[Arm, Arm]]) -> Table:
+    table = Table(title="Difference at the end; * the interval excludes 0", title_justify="left")
+    for column in ("", *SPLITS):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for one, other in pairs:
+        cells = []
+        for split in SPLITS:
+            # An agent's own environment is about agents' own models; E = inf has none.
+            if split == SPLITS[2] and other.label != BASELINE:
+                cells.append("")
+                continue
+            gain = difference(one, other, split)
+            cells.append(f"{gain}{' *' if gain.excludes_zero else '  '}")
+        table.add_row(f"{one.label} − {other.label}", *cells)
+    return table
+
+
+def _rows(arms: Sequence[Arm]) -> list[list[object]]:
+    return [
+        [arm.label, split, int(updates), seed, f"{value:.6g}"]
+        for arm in arms
+        for split in SPLITS
+        for column, updates in enumerate(arm.updates)
+        for seed, value in enumerate(arm.curves[split][:, column])
+    ]
+
+
+def _curves(arms: Sequence[Arm], folder: Path, name: str) -> list[Path]:
+    """Return against training for each split: the mean, and a band of standard errors."""
+    figure = new_figure(10.5, 3.4)
+    first = None
+    for column, split in enumerate(SPLITS):
+        ax = figure.add_subplot(1, len(SPLITS), column + 1, sharey=first)
+        first = first or ax
+        for colour, arm in zip(COLOURS, arms, strict=False):
+            curve = arm.curves[split]
+            mean = curve.mean(0)
+            ax.plot(arm.updates, mean, color=colour, linewidth=1.3, label=arm.label)
+            if len(curve) > 1:
+                band = BAND * curve.std(0, ddof=1) / len(curve) ** 0.5
+                ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)
+        ax.set_title(split)
+        ax.set_xlabel(f"{arms[0].experiment.unit} of each agent")
+        tidy(ax)
+    if first is not None:
+        first.set_ylabel("return")
+        first.legend(frameon=False)
+    return save(figure, folder, name)
