@@ -1,5 +1,6 @@
 """The commands and their arguments. Heavy imports wait until a command runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -67,7 +68,7 @@ class Theory:
 
 @dataclass(frozen=True)
 class List:
-    """Show what there is: families of environments, algorithms, reproductions."""
+    """Show what there is: presets, families of environments, algorithms, reproductions."""
 
     def run(self) -> int:
         from dataclasses import fields
@@ -75,7 +76,8 @@ class List:
         from rich.console import Console
         from rich.table import Table
 
-        from fedrl.families import FAMILIES
+        from fedrl.experiment.presets import PRESETS
+        from fedrl.families import CONTROL_FAMILIES, FAMILIES
         from fedrl.papers.jin2022.cells import TARGETS
         from fedrl.tabular import ALGORITHMS
 
@@ -88,7 +90,14 @@ class List:
         table = Table(box=None, pad_edge=False)
         for column in ("kind", "name", "what it is", "settings"):
             table.add_column(column)
-        for kind, known in (("family", FAMILIES), ("algorithm", ALGORITHMS)):
+        for name, (what, experiment) in PRESETS.items():
+            table.add_row("preset", name, what, f"E={experiment.E:g} {experiment.unit}")
+        kinds: tuple[tuple[str, Mapping[str, type]], ...] = (
+            ("family", CONTROL_FAMILIES),
+            ("tabular family", FAMILIES),
+            ("tabular algorithm", ALGORITHMS),
+        )
+        for kind, known in kinds:
             for name, entry in known.items():
                 table.add_row(kind, name, first_line(entry), settings(entry))
         for target, cells in TARGETS.items():

@@ -112,29 +112,46 @@ class Programs:
         afresh = agents._replace(seen=stacked(nothing_seen(), experiment.agents))
         return federation._replace(agents=afresh), Record(returns, agents.seen)
 
+    def one_by_one(
+        self, state: Federation, seeds: jax.Array, *leg: jax.Array
+    ) -> tuple[Federation, Record]:
+        """`leg` for one seed after the other."""
+        result: tuple[Federation, Record] = jax.lax.map(
+            lambda one: self.leg(*one, *leg), (state, seeds)
+        )
+        return result
+
+    def side_by_side(
+        self, state: Federation, seeds: jax.Array, *leg: jax.Array
+    ) -> tuple[Federation, Record]:
+        """`leg` for all seeds at once."""
+        if not self.experiment.engine.lockstep:
+            return jax.vmap(lambda one, seed: self.leg(one, seed, *leg))(state, seeds)
+        # All seeds are equally far: with one clock for all, memories are written in place.
+        clock = jax.tree.map(lambda leaf: leaf[0], state.clock)
+        return jax.vmap(
+            lambda agents, rows, seed: self.leg(Federation(agents, rows, clock), seed, *leg)
+        )(state.agents, state.rows, seeds)
+
 
 class Replicates:
     """The states of all seeds of an experiment, in groups that run side by side."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, vectorised: bool | None = None) -> None:
         self._programs = programs = Programs(experiment)
         self._devices = worker_devices()
-        on_cpu = self._devices[0].platform == "cpu"
-        # One seed after the other in the cache of a core; all at once on an accelerator.
-        lanes = _one_by_one if on_cpu else _side_by_side
+        if vectorised is None:
+            vectorised = self._devices[0].platform != "cpu"
         seeds = np.arange(experiment.seeds, dtype=np.int32)
-        groups = len(seeds) if on_cpu else min(len(self._devices), len(seeds))
+        groups = min(len(self._devices), len(seeds)) if vectorised else len(seeds)
         self._groups = np.array_split(seeds, groups)
         self._states: list[Any] = []
         self._compiled = False
-        self._init = jax.jit(lambda seeds: lanes(experiment.engine.init, seeds))
-        self._leg = jax.jit(
-            lambda state, seeds, rounds, E, trained: lanes(
-                lambda one, seed: programs.leg(one, seed, rounds, E, trained), state, seeds
-            ),
-            donate_argnums=0,
-        )
-        self._models = jax.jit(lambda state: lanes(programs.models, state))
+        # One seed after the other in the cache of a core; all at once on an accelerator.
+        over_seeds = programs.side_by_side if vectorised else programs.one_by_one
+        self._init = jax.jit(jax.vmap(experiment.engine.init))
+        self._leg = jax.jit(over_seeds, donate_argnums=0)
+        self._models = jax.jit(jax.vmap(programs.models))
         self.thetas: Array = np.asarray(jax.jit(jax.vmap(programs.thetas))(seeds))
         """(seeds, environments, varied constants)."""
 
@@ -194,14 +211,6 @@ class Replicates:
 
     def _put(self, leaf: Any, group: int) -> Any:
         return jax.device_put(leaf, self._devices[group % len(self._devices)])
-
-
-def _one_by_one(function: Callable[..., Any], *trees: Any) -> Any:
-    return jax.lax.map(lambda arguments: function(*arguments), trees)
-
-
-def _side_by_side(function: Callable[..., Any], *trees: Any) -> Any:
-    return jax.vmap(function)(*trees)
 
 
 def _joined(trees: list[Any]) -> Any:

@@ -17,7 +17,10 @@ PRESETS: dict[str, tuple[str, Experiment]] = {
             Experiment(
                 name="cartpoles-dqnavg",
                 family=CartPoles(),
-                learner=DQN(hidden=(128,), batch=16, lr=1e-3),
+                # The replay holds the whole run: agents forget early poles with a shorter one.
+                learner=DQN(hidden=(128,), batch=16, lr=1e-3, replay=20_000, target_every=100),
+                E=500,
+                updates=20_000,
             ),
         ),
         (
@@ -25,7 +28,16 @@ PRESETS: dict[str, tuple[str, Experiment]] = {
             Experiment(
                 name="acrobots-dqnavg",
                 family=Acrobots(),
-                learner=DQN(hidden=(128,), batch=16, lr=1e-3),
+                learner=DQN(
+                    hidden=(128,),
+                    batch=16,
+                    lr=1e-3,
+                    replay=30_000,
+                    target_every=100,
+                    epsilon_decay=0.999,
+                ),
+                E=500,
+                updates=30_000,
             ),
         ),
         (

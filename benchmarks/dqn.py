@@ -1,0 +1,110 @@
+"""DQNAvg: ours against the ways to do it in PyTorch, side by side, interleaved and repeated.
+
+All do the same work (see `dqn_peers`): 5 agents on CartPoles of different lengths, one environment
+step and one update at a time, averaged every 100 updates. Ours includes what a run does besides:
+evaluation in 25 environments, metrics, checkpoints. Peers get both cores. Nobody's start-up or
+compilation is counted.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe
+from fedrl.experiment.driver import carry_out
+from fedrl.experiment.run_directory import RunDirectory
+from fedrl.experiment.settings import Evaluation, Experiment
+from fedrl.families.cartpoles import CartPoles
+from fedrl.learners.dqn import DQN
+from fedrl.report.run_progress import Silence
+
+AGENTS, E = 5, 100
+# (hidden layers, batch, updates of each of our agents, of each peer's agents)
+ROWS = (((128,), 16, 8000, 2500), ((64, 64), 64, 4000, 2000), ((128, 128), 128, 2000, 1200))
+PEERS = {"sb3": "Stable-Baselines3", "loop": "PyTorch loop", "stacked": "PyTorch, stacked agents"}
+
+
+class Stopwatch(Silence):
+    """Starts when the first evaluation is there, that is when all is compiled."""
+
+    started = 0.0
+
+    def headline(self, text: str) -> None:
+        self.started = self.started or time.perf_counter()
+
+
+def ours(hidden: tuple[int, ...], batch: int, updates: int, seeds: int) -> float:
+    """Updates per second, over all agents and seeds, of a whole run."""
+    learner = DQN(
+        hidden=hidden,
+        batch=batch,
+        replay=10_000,
+        learning_starts=100,
+        target_every=10,
+        exploration="linear",
+        epsilon_updates=1000,
+    )
+    experiment = Experiment(
+        name="bench",
+        family=CartPoles(),
+        learner=learner,
+        agents=AGENTS,
+        E=E,
+        updates=updates,
+        seeds=seeds,
+        evaluation=Evaluation(every=1000),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        watch = Stopwatch()
+        carry_out(RunDirectory.create(Path(folder), experiment), watch)
+        return AGENTS * seeds * updates / (time.perf_counter() - watch.started)
+
+
+def peer(python: str, name: str, hidden: tuple[int, ...], batch: int, steps: int) -> float:
+    """Updates per second of a peer, in a process of its own."""
+    command = [python, "-m", "benchmarks.dqn_peers", name, "--batch", str(batch)]
+    command += ["--hidden", ",".join(map(str, hidden)), "--steps", str(steps)]
+    command += ["--agents", str(AGENTS), "--E", str(E)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    record = json.loads(output.strip().splitlines()[-1])
+    return float(record["updates_per_second"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers-python", help="interpreter that has torch and stable-baselines3")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    machine = describe()
+    print(*(f"{name}: {value}" for name, value in machine.items()), sep="\n")
+    record: list[dict[str, Any]] = []
+    for hidden, batch, updates, peer_steps in ROWS:
+        rates: dict[str, list[float]] = {}
+        for _ in range(given.repeats):
+            for seeds in (1, 8):
+                rate = ours(hidden, batch, updates, seeds)
+                rates.setdefault(f"ours x {seeds} seeds", []).append(rate)
+            for name in PEERS if given.peers_python else ():
+                rate = peer(given.peers_python, name, hidden, batch, peer_steps)
+                rates.setdefault(name, []).append(rate)
+        medians = {name: statistics.median(values) for name, values in rates.items()}
+        record.append({"hidden": hidden, "batch": batch, "rates": rates, "medians": medians})
+        print(f"\n4-{'-'.join(map(str, hidden))}-2, batch {batch}: updates/s (spread)")
+        for name, values in rates.items():
+            line = f"  {name:16s} {medians[name]:9,.0f}  ({min(values):,.0f} to {max(values):,.0f})"
+            if name not in PEERS and given.peers_python:
+                line += "".join(f"  {medians[name] / medians[p]:6.1f}x {p}" for p in PEERS)
+            print(line, flush=True)
+    if given.json:
+        given.json.write_text(json.dumps({"machine": machine, "rows": record}, indent=2) + "\n")
+        print(f"\n{given.json}")
+
+
+if __name__ == "__main__":
+    main()
