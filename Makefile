@@ -2,15 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow lint type format bench bench-full docs clean
+.PHONY: help setup demo demo-tabular test test-slow lint type format bench bench-full docs clean
 
 help:
-	@echo "demo       Table 2 of the paper at 300 seeds, with its figures (half a minute)"
+	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (two minutes)"
+	@echo "demo-tabular  Table 2 of the paper at 300 seeds, with its figures (half a minute)"
 	@echo "test       all tests but the slow ones (minutes)"
 	@echo "test-slow  the slow ones: both tables at 16,000 seeds"
 	@echo "lint type  ruff and import-linter; mypy"
 	@echo "format     rewrite the code in the project's style"
-	@echo "bench      ours against the obvious NumPy loops, side by side"
+	@echo "bench      ours against NumPy loops, Stable-Baselines3 and PyTorch, side by side"
 	@echo "bench-full both tables at 16,000 seeds, time and agreement of each cell"
 	@echo "docs       the documentation as a site in site/"
 
@@ -24,6 +25,9 @@ help:
 setup: .venv/ready
 
 demo: setup
+	$(BIN)/fedrl run cartpoles-dqnavg --baseline
+
+demo-tabular: setup
 	$(BIN)/fedrl reproduce table2 --quick --out results/demo
 
 test: setup
@@ -44,8 +48,16 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup
+bench: setup .venv-peers/ready
 	$(BIN)/python -m benchmarks.tabular
+	$(BIN)/python -m benchmarks.dqn --peers-python .venv-peers/bin/python
+
+# PyTorch lives apart from us; torch first, so that nothing pulls in another build of it.
+.venv-peers/ready:
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet torch==2.13.0
+	.venv-peers/bin/python -m pip install --quiet 'stable-baselines3>=2.6,<3'
+	@touch $@
 
 bench-full: setup
 	$(BIN)/python -m benchmarks.full_tables --piece 512
@@ -55,4 +67,4 @@ docs: setup
 	@echo "site/index.html"
 
 clean:
-	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-peers site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

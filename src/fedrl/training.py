@@ -8,6 +8,7 @@ from fedrl.experiment.driver import carry_out
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.settings import Experiment
+from fedrl.learners.replay import row_bytes
 from fedrl.report.run_progress import RunProgress, Silence
 
 
@@ -24,11 +25,24 @@ def resume(path: str | Path, *, progress: bool = True) -> Run:
     return go_on(RunDirectory.open(Path(path)), Console(quiet=not progress))
 
 
+def in_words(experiment: Experiment) -> str:
+    """What is about to be done, for people."""
+    E = f"E = {experiment.E:g}" if experiment.communicates else "no communication"
+    rows = experiment.agents * experiment.seeds * experiment.learner.replay
+    megabytes = rows * row_bytes(experiment.family.observation_size, 1) / 1e6
+    return (
+        f"{experiment.name}: {experiment.agents} agents x {experiment.seeds} seeds, "
+        f"{experiment.updates:,} {experiment.unit} each, {E}; replay {megabytes:,.0f} MB"
+    )
+
+
 def go_on(directory: RunDirectory, console: Console) -> Run:
     """Take a run to its end, telling how it goes."""
-    if console.quiet:
+    if console.quiet or directory.finished:
         carry_out(directory, Silence())
     else:
+        console.print(in_words(directory.experiment), highlight=False, soft_wrap=True)
+        console.print(f"results: {directory.path}", highlight=False, soft_wrap=True)
         with RunProgress(directory.path.name, console) as progress:
             carry_out(directory, progress)
     return Run(directory.path)

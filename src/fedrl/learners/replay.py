@@ -22,7 +22,12 @@ class Transition(NamedTuple):
 
 def empty(capacity: int, observation_size: int, action_size: int) -> jax.Array:
     """Rows for `capacity` transitions."""
-    return jnp.zeros((capacity, 2 * observation_size + action_size + 2), jnp.float32)
+    return jnp.zeros((capacity, row_bytes(observation_size, action_size) // 4), jnp.float32)
+
+
+def row_bytes(observation_size: int, action_size: int) -> int:
+    """Memory of one transition."""
+    return 4 * (2 * observation_size + action_size + 2)
 
 
 def pack(transition: Transition) -> jax.Array:

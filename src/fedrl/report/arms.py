@@ -1,6 +1,6 @@
 """What runs say about algorithms: curves over training and values at the end, seed by seed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any
@@ -95,6 +95,13 @@ def final(arm: Arm, split: str) -> Array:
     return last
 
 
+def over_training(arm: Arm, split: str) -> Array:
+    """Mean value of each seed over the whole training: who learns faster has more."""
+    length = arm.updates[-1] - arm.updates[0]
+    area: Array = np.trapezoid(arm.curves[split], arm.updates, axis=1)
+    return area / length if length else final(arm, split)
+
+
 def same_draws(arms: Sequence[Arm]) -> bool:
     """Whether seed k of each arm has the same environments, so that seeds can be paired."""
     return (
@@ -103,9 +110,11 @@ def same_draws(arms: Sequence[Arm]) -> bool:
     )
 
 
-def difference(one: Arm, other: Arm, split: str) -> Interval:
-    """How much better the first one is at the end, with seeds paired if they can be."""
-    a, b = final(one, split), final(other, split)
+def difference(
+    one: Arm, other: Arm, split: str, value: Callable[[Arm, str], Array] = final
+) -> Interval:
+    """How much better the first one is, with seeds paired if they can be."""
+    a, b = value(one, split), value(other, split)
     if same_draws((one, other)):
         return interval(a - b)
     x, y = interval(a), interval(b)

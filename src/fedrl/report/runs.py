@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from fedrl.experiment.run import Run
-from fedrl.report.arms import BASELINE, SPLITS, Arm, arms_of, difference, final, interval
+from fedrl.report.arms import (
+    BASELINE,
+    SPLITS,
+    Arm,
+    arms_of,
+    difference,
+    final,
+    interval,
+    over_training,
+)
 from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
 
@@ -35,7 +45,9 @@ def _final_table(arms: Sequence[Arm]) -> Table:
     seeds = sorted({arm.experiment.seeds for arm in arms})
     counts = " or ".join(map(str, seeds))
     table = Table(
-        title=f"Return at the end: mean over {counts} seeds ± 95 % interval", title_justify="left"
+        title=f"Return at the end: mean over {counts} seeds ± 95 % interval",
+        title_justify="left",
+        box=SIMPLE,
     )
     for column in ("", "updates", *SPLITS):
         table.add_column(column, justify="left" if column == "" else "right")
@@ -53,19 +65,21 @@ def _comparisons(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
 
 
 def _difference_table(pairs: Sequence[tuple[Arm, Arm]]) -> Table:
-    table = Table(title="Difference at the end; * the interval excludes 0", title_justify="left")
-    for column in ("", *SPLITS):
-        table.add_column(column, justify="left" if column == "" else "right")
+    table = Table(
+        title="Differences, at the end and in the mean over the training; * excludes 0",
+        title_justify="left",
+        box=SIMPLE,
+    )
+    for column in ("", "", *SPLITS):
+        table.add_column(column, justify="left" if column == "" else "right", no_wrap=not column)
     for one, other in pairs:
-        cells = []
-        for split in SPLITS:
+        name = f"{one.label} − {other.label}"
+        for what, value in (("end", final), ("training", over_training)):
             # An agent's own environment is about agents' own models; E = inf has none.
-            if split == SPLITS[2] and other.label != BASELINE:
-                cells.append("")
-                continue
-            gain = difference(one, other, split)
-            cells.append(f"{gain}{' *' if gain.excludes_zero else '  '}")
-        table.add_row(f"{one.label} − {other.label}", *cells)
+            shown = SPLITS if other.label == BASELINE else SPLITS[:2]
+            gains = [difference(one, other, split, value) for split in shown]
+            table.add_row(name, what, *(f"{g}{' *' if g.excludes_zero else '  '}" for g in gains))
+            name = ""
     return table
 
 
