@@ -25,6 +25,8 @@ from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
 def report_runs(runs: Sequence[Run], folder: Path, console: Console) -> None:
     """Print the tables; write them and the figures to `folder`."""
     arms = [arm for run in runs for arm in arms_of(run)]
+    # Those with communication first, whatever the order of the folders: colours keep their meaning.
+    arms.sort(key=lambda arm: not arm.experiment.communicates)
     name = "report" if len(runs) == 1 else "comparison"
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
@@ -69,16 +71,17 @@ def _difference_table(pairs: Sequence[tuple[Arm, Arm]]) -> Table:
         title="Differences, at the end and in the mean over the training; * excludes 0",
         title_justify="left",
         box=SIMPLE,
+        padding=(0, 1, 0, 0),
     )
-    for column in ("", "", *SPLITS):
-        table.add_column(column, justify="left" if column == "" else "right", no_wrap=not column)
+    for column in ("", "", *SPLITS[:2], "own"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
     for one, other in pairs:
         name = f"{one.label} − {other.label}"
         for what, value in (("end", final), ("training", over_training)):
             # An agent's own environment is about agents' own models; E = inf has none.
             shown = SPLITS if other.label == BASELINE else SPLITS[:2]
             gains = [difference(one, other, split, value) for split in shown]
-            table.add_row(name, what, *(f"{g}{' *' if g.excludes_zero else '  '}" for g in gains))
+            table.add_row(name, what, *(f"{g}{'*' if g.excludes_zero else ' '}" for g in gains))
             name = ""
     return table
 
