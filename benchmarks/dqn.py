@@ -26,7 +26,13 @@ from fedrl.report.run_progress import Silence
 AGENTS, E = 5, 100
 # (hidden layers, batch, updates of each of our agents, of each peer's agents)
 ROWS = (((128,), 16, 8000, 2500), ((64, 64), 64, 4000, 2000), ((128, 128), 128, 2000, 1200))
-PEERS = {"sb3": "Stable-Baselines3", "loop": "PyTorch loop", "stacked": "PyTorch, stacked agents"}
+# How each peer is run, and how much longer than the slowest, to be timed over seconds.
+PEERS: dict[str, tuple[list[str], int]] = {
+    "sb3": (["sb3"], 1),
+    "loop": (["loop"], 1),
+    "stacked": (["stacked", "--threads", "2"], 5),
+    "stacked, 2 processes": (["stacked", "--processes", "2", "--threads", "1"], 5),
+}
 
 
 class Stopwatch(Silence):
@@ -67,8 +73,9 @@ def ours(hidden: tuple[int, ...], batch: int, updates: int, seeds: int) -> float
 
 def peer(python: str, name: str, hidden: tuple[int, ...], batch: int, steps: int) -> float:
     """Updates per second of a peer, in a process of its own."""
-    command = [python, "-m", "benchmarks.dqn_peers", name, "--batch", str(batch)]
-    command += ["--hidden", ",".join(map(str, hidden)), "--steps", str(steps)]
+    arguments, longer = PEERS[name]
+    command = [python, "-m", "benchmarks.dqn_peers", *arguments, "--batch", str(batch)]
+    command += ["--hidden", ",".join(map(str, hidden)), "--steps", str(steps * longer)]
     command += ["--agents", str(AGENTS), "--E", str(E)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     record = json.loads(output.strip().splitlines()[-1])
@@ -97,7 +104,7 @@ def main() -> None:
         record.append({"hidden": hidden, "batch": batch, "rates": rates, "medians": medians})
         print(f"\n4-{'-'.join(map(str, hidden))}-2, batch {batch}: updates/s (spread)")
         for name, values in rates.items():
-            line = f"  {name:16s} {medians[name]:9,.0f}  ({min(values):,.0f} to {max(values):,.0f})"
+            line = f"  {name:20s} {medians[name]:9,.0f}  ({min(values):,.0f} to {max(values):,.0f})"
             if name not in PEERS and given.peers_python:
                 line += "".join(f"  {medians[name] / medians[p]:6.1f}x {p}" for p in PEERS)
             print(line, flush=True)

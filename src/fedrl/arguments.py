@@ -14,12 +14,28 @@ def _plain(value: object) -> object:
     return value
 
 
+def _float(value: object) -> float | None:
+    """A real number, or None if it is not one that a float can hold."""
+    plain = _plain(value)
+    if isinstance(plain, bool) or not isinstance(plain, Real):
+        return None
+    try:
+        return float(plain)
+    except OverflowError:
+        return None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def number(name: str, value: object, allowed: str, test: Callable[[float], bool]) -> float:
     """A real number that passes `test`; `allowed` says which do."""
-    plain = _plain(value)
-    if isinstance(plain, bool) or not isinstance(plain, Real) or not test(float(plain)):
-        raise FedrlError(f"{name} must be {allowed}, got {value!r}")
-    return float(plain)
+    as_float = _float(value)
+    if as_float is None or not test(as_float):
+        raise FedrlError(f"{name} must be {allowed}, got {_short(value)}")
+    return as_float
 
 
 def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) -> int:
@@ -31,20 +47,21 @@ def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) 
         or not smallest <= int(plain) <= largest
     ):
         upper = "" if isinf(largest) else f" and at most {int(largest)}"
-        raise FedrlError(f"{name} must be an integer of at least {smallest}{upper}, got {value!r}")
+        raise FedrlError(
+            f"{name} must be an integer of at least {smallest}{upper}, got {_short(value)}"
+        )
     return int(plain)
 
 
 def whole_or_inf(name: str, value: object) -> float:
     """A positive integer, or inf (also as a word) for never."""
     plain = _plain(value)
-    if plain == "inf":
+    if isinstance(plain, str) and plain == "inf":
         return inf
-    if type(plain) is not bool and isinstance(plain, Real):
-        as_float = float(plain)
-        if as_float >= 1 and (isinf(as_float) or as_float.is_integer()):
-            return as_float
-    raise FedrlError(f"{name} must be a positive integer or inf, got {value!r}")
+    as_float = _float(value)
+    if as_float is not None and as_float >= 1 and (isinf(as_float) or as_float.is_integer()):
+        return as_float
+    raise FedrlError(f"{name} must be a positive integer or inf, got {_short(value)}")
 
 
 def probability(name: str, value: object) -> float:
@@ -61,3 +78,24 @@ def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """One of a few words."""
     if value not in choices:
         raise unknown_name(name, value, choices)
+
+
+def flag(name: str, value: object) -> bool:
+    """True or false."""
+    plain = _plain(value)
+    if not isinstance(plain, bool):
+        raise FedrlError(f"{name} must be true or false, got {_short(value)}")
+    return plain
+
+
+def of_kind(name: str, value: object, *kinds: type) -> None:
+    """An instance of one of a few classes."""
+    if not isinstance(value, kinds):
+        allowed = " or ".join(kind.__name__ for kind in kinds)
+        raise FedrlError(f"{name} must be {allowed}, got {_short(value)}")
+
+
+def settle(settings: object, **checked: object) -> None:
+    """Put the checked values into a frozen dataclass: plain numbers, so that they can be stored."""
+    for name, value in checked.items():
+        object.__setattr__(settings, name, value)

@@ -42,10 +42,11 @@ class RunDirectory:
                 if found.experiment != experiment:
                     raise FedrlError(f"{path} holds another experiment: move it away")
                 return found
-            if any(file.name[0] != "." for file in path.iterdir()):
+            if any(file.name[0] != "." and file.name != ABOUT for file in path.iterdir()):
                 raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
-            write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
             write_atomically(path / ABOUT, (json.dumps(about(), indent=2) + "\n").encode())
+            # Last: a folder with this file is a run.
+            write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
         except (FileExistsError, NotADirectoryError):
             raise FedrlError(f"{path} cannot be a folder, a file is in the way") from None
         except OSError as error:
@@ -92,10 +93,10 @@ class RunDirectory:
     def finish(self, models: dict[str, np.ndarray[Any, Any]]) -> None:
         """Write what a finished run consists of. Safe to be killed in and done again."""
         write_atomically(self.path / METRICS, self.metrics_text().encode())
+        shutil.rmtree(self.path / "metrics", ignore_errors=True)
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **models)
         write_atomically(self.path / MODELS, buffer.getvalue())
-        shutil.rmtree(self.path / "metrics", ignore_errors=True)
 
     def models(self) -> dict[str, np.ndarray[Any, Any]]:
         """The final parameters by name."""

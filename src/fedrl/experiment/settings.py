@@ -9,12 +9,10 @@ from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
+from fedrl.families.control_family import MOST_STEPS
 from fedrl.federation.aggregate import Mean
 from fedrl.federation.local_engine import LocalEngine, Survives, Unit
 from fedrl.learners.dqn import DQN
-
-# A counter of steps is 32 bits wide.
-MOST_STEPS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,9 @@ class Evaluation:
     """Greedy episodes in each environment."""
 
     def __post_init__(self) -> None:
-        arguments.whole("evaluation.every", self.every)
-        arguments.whole("evaluation.episodes", self.episodes)
+        names = ("every", "episodes")
+        checked = {n: arguments.whole(f"evaluation.{n}", getattr(self, n)) for n in names}
+        arguments.settle(self, **checked)
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,23 @@ class Experiment:
     """Root of all random numbers."""
 
     def __post_init__(self) -> None:
+        arguments.of_kind("name", self.name, str)
         if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
             raise FedrlError(
                 f"name must consist of letters, digits, '-', '_' and '.', got {self.name!r}"
             )
-        for what in ("agents", "held_out", "updates", "seeds"):
-            arguments.whole(what, getattr(self, what))
-        arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1)
-        object.__setattr__(self, "E", arguments.whole_or_inf("E", self.E))
+        arguments.of_kind("family", self.family, CartPoles, Acrobots)
+        arguments.of_kind("learner", self.learner, DQN)
+        arguments.of_kind("aggregator", self.aggregator, Mean)
+        arguments.of_kind("survives", self.survives, Survives)
+        arguments.of_kind("evaluation", self.evaluation, Evaluation)
+        counts = ("agents", "held_out", "updates", "seeds")
+        arguments.settle(
+            self,
+            E=arguments.whole_or_inf("E", self.E),
+            seed=arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1),
+            **{n: arguments.whole(n, getattr(self, n), largest=MOST_STEPS) for n in counts},
+        )
         arguments.choice("unit", self.unit, ("updates", "episodes"))
         arguments.choice("initialisation", self.initialisation, ("shared", "per-agent"))
         if not isinf(self.E) and self.updates < self.E:

@@ -99,7 +99,7 @@ def _member(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
             raise FedrlError(
                 f"{where}.{KIND} is missing: choose from {', '.join(map(repr, sorted(tables)))}"
             )
-        if value[KIND] not in tables:
+        if not isinstance(value[KIND], str) or value[KIND] not in tables:
             raise unknown_name(_join(where, KIND), value[KIND], tables)
         return _table(tables[value[KIND]], value, where)
     (kind,) = (kind for kind in kinds if kind is not type(None))

@@ -57,12 +57,18 @@ class Acrobots(ControlFamily):
     observation_size: ClassVar[int] = 6
     actions: ClassVar[int] = 3
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._settle_range("mass")
+        if self.length is not None:
+            self._settle_range("length")
+
     @property
     def varied(self) -> tuple[Varied, ...]:
         mass = Varied("mass", *self.mass, "mass of link 1")
-        return (
-            (mass, Varied("length", *self.length, "length of link 1")) if self.length else (mass,)
-        )
+        if self.length is None:
+            return (mass,)
+        return (mass, Varied("length", *self.length, "length of link 1"))
 
     @property
     def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -70,7 +76,7 @@ class Acrobots(ControlFamily):
 
     def constants(self, theta: jax.Array) -> AcrobotConstants:
         mass = theta[0]
-        length = theta[1] if self.length else jnp.ones_like(mass)
+        length = theta[1] if self.length is not None else jnp.ones_like(mass)
         centre = length / 2
         inertia = mass * centre**2 + MASS_2 * (length**2 + CENTRE_2**2) + 2 * INERTIA
         weight = GRAVITY * (mass * centre + MASS_2 * length)
@@ -101,7 +107,7 @@ class Acrobots(ControlFamily):
     ) -> np.ndarray[Any, np.dtype[np.uint8]]:
         from fedrl.families.drawing import draw_acrobot
 
-        length = float(theta[1]) if self.length else 1.0
+        length = float(theta[1]) if self.length is not None else 1.0
         return draw_acrobot(float(state[0]), float(state[1]), float(theta[0]), length)
 
 

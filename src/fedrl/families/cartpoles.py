@@ -45,6 +45,10 @@ class CartPoles(ControlFamily):
     observation_size: ClassVar[int] = 4
     actions: ClassVar[int] = 2
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._settle_range("length")
+
     @property
     def varied(self) -> tuple[Varied, ...]:
         return (Varied("length", *self.length, "full length of the pole"),)

@@ -16,6 +16,9 @@ import numpy as np
 from fedrl import arguments
 from fedrl.errors import FedrlError
 
+# A counter of steps is 32 bits wide.
+MOST_STEPS = 2**31 - 1
+
 State = jax.Array
 Constants = Any
 
@@ -42,13 +45,10 @@ class ControlFamily(ABC):
     """Steps after which an episode is cut off (truncated, not terminated)."""
 
     def __post_init__(self) -> None:
-        arguments.whole("time_limit", self.time_limit)
-        for varied in self.varied:
-            if not 0 < varied.low <= varied.high < float("inf"):
-                raise FedrlError(
-                    f"{varied.name} must be two positive numbers, the smaller one first, got "
-                    f"{(varied.low, varied.high)}"
-                )
+        arguments.settle(
+            self,
+            time_limit=arguments.whole("family.time_limit", self.time_limit, largest=MOST_STEPS),
+        )
 
     @property
     @abstractmethod
@@ -59,6 +59,19 @@ class ControlFamily(ABC):
     @abstractmethod
     def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Largest size of every component of an observation, to either side of 0."""
+
+    def _settle_range(self, field: str) -> None:
+        """Check a field that holds the range of a varied constant."""
+        given = getattr(self, field)
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise FedrlError(f"family.{field} must be two numbers, got {given!r}")
+        allowed = "two positive numbers below 1e30, the smaller one first"
+        low, high = (
+            arguments.number(f"family.{field}", x, allowed, lambda x: 0 < x < 1e30) for x in given
+        )
+        if low > high:
+            raise FedrlError(f"family.{field} must be {allowed}, got {given!r}")
+        arguments.settle(self, **{field: (low, high)})
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
         """n draws of theta, shape (n, number of varied constants)."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from fedrl.families.control_family import Constants, ControlFamily
 from fedrl.keys import Purpose
 from fedrl.learners.dqn import DQN, Learned
-from fedrl.learners.replay import Transition, pack, sample, store, unpack
+from fedrl.learners.replay import Transition, pack, sample, unpack
 
 
 class World(NamedTuple):
@@ -102,12 +102,11 @@ def interact(
     family: ControlFamily,
     learner: DQN,
     agent: Agent,
-    rows: jax.Array,
     clock: Clock,
     constants: Constants,
     draws: StepDraws,
 ) -> tuple[Agent, jax.Array]:
-    """One environment step, remembered. A finished episode is followed by a new one."""
+    """One environment step, and what to remember of it. After an episode a new one begins."""
     world = agent.world
     observation = family.observe(world.state)
     action = learner.act(agent.learned.params, observation, draws.action, clock.updates)
@@ -124,7 +123,7 @@ def interact(
         jnp.where(done, 0, steps),
         jnp.where(done, 0.0, collected),
     )
-    return Agent(agent.learned, world, seen), store(rows, pack(transition), clock.stored)
+    return Agent(agent.learned, world, seen), pack(transition)
 
 
 def learn(

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
+from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily
 from fedrl.federation.agent import (
     Agent,
@@ -53,6 +54,11 @@ class Survives:
     """Adam's moments; otherwise they start from zero."""
     target: bool = True
     """Its own target network; otherwise the averaged model becomes the target."""
+
+    def __post_init__(self) -> None:
+        names = ("replay", "optimizer", "target")
+        checked = {name: arguments.flag(f"survives.{name}", getattr(self, name)) for name in names}
+        arguments.settle(self, **checked)
 
 
 class Federation(NamedTuple):
@@ -197,48 +203,61 @@ class LocalEngine:
 
         def episodes_block(federation: Federation) -> Federation:
             draws = self._block_draws(federation.clock, environments.keys)
-
-            def unit(j: jax.Array, federation: Federation) -> Federation:
-                active = federation.agents.seen.episodes < enough
-                after = self._unit(federation, environments, _at(draws, j))
-                # A waiting agent writes where it will write next anyway, so its rows may change.
-                return Federation(
-                    _where(active, after.agents, federation.agents),
-                    after.rows,
-                    _where(active, after.clock, federation.clock),
-                )
-
-            return _repeat(BLOCK, unit, federation)
+            return _repeat(
+                BLOCK,
+                lambda j, federation: self._unit(federation, environments, _at(draws, j), enough),
+                federation,
+            )
 
         done: Federation = jax.lax.while_loop(unfinished, episodes_block, federation)
         return done
 
-    def _unit(self, federation: Federation, environments: Environments, draws: Draws) -> Federation:
-        """One update of every agent, then the environment steps that go with it."""
+    def _unit(
+        self,
+        federation: Federation,
+        environments: Environments,
+        draws: Draws,
+        enough: jax.Array | None = None,
+    ) -> Federation:
+        """One update of every agent, then the environment steps that go with it.
+
+        Agents that have finished `enough` episodes wait: nothing of theirs changes.
+        """
         agents, rows, clock = federation
-        agents = jax.vmap(
+        learnt = jax.vmap(
             partial(learn, self.family, self.learner), in_axes=(0, 0, self._clock_axis, 0)
         )(agents, rows, clock, draws.batch)
-        federation = Federation(agents, rows, clock._replace(updates=clock.updates + 1))
+        after = Federation(learnt, rows, clock._replace(updates=clock.updates + 1))
+        if enough is not None:
+            after = _unless_waiting(federation, after, enough)
         if self.learner.update_every == 1:
-            return self._interact(federation, environments, _at(draws.steps, 0))
+            return self._interact(after, environments, _at(draws.steps, 0), enough)
         return _repeat(
             self.learner.update_every,
-            lambda i, federation: self._interact(federation, environments, _at(draws.steps, i)),
-            federation,
+            lambda i, now: self._interact(now, environments, _at(draws.steps, i), enough),
+            after,
         )
 
     def _interact(
-        self, federation: Federation, environments: Environments, draws: StepDraws
+        self,
+        federation: Federation,
+        environments: Environments,
+        draws: StepDraws,
+        enough: jax.Array | None = None,
     ) -> Federation:
-        """One environment step of every agent."""
+        """One environment step of every agent that is not waiting."""
         agents, rows, clock = federation
-        agents, rows = jax.vmap(
-            partial(interact, self.family, self.learner),
-            in_axes=(0, 0, self._clock_axis, 0, 0),
-        )(agents, rows, clock, environments.constants, draws)
+        agents, new = jax.vmap(
+            partial(interact, self.family, self.learner), in_axes=(0, self._clock_axis, 0, 0)
+        )(agents, clock, environments.constants, draws)
+        if enough is not None:
+            # A waiting agent writes what is there already.
+            active = federation.agents.seen.episodes < enough
+            new = _where(active, new, jax.vmap(replay.next_row)(rows, clock.stored))
+        rows = jax.vmap(replay.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
         clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)
-        return Federation(agents, rows, clock)
+        after = Federation(agents, rows, clock)
+        return after if enough is None else _unless_waiting(federation, after, enough)
 
     def _block_draws(self, clock: Clock, keys: Keys) -> Draws:
         """The random numbers of the next units: units first, then steps in a unit, then agents."""
@@ -279,6 +298,13 @@ def _at(tree: Tree, index: jax.Array | int) -> Tree:
         lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False), tree
     )
     return result
+
+
+def _unless_waiting(before: Federation, after: Federation, enough: jax.Array) -> Federation:
+    """What has changed, but for agents that have finished `enough` episodes."""
+    active = before.agents.seen.episodes < enough
+    agents = _where(active, after.agents, before.agents)
+    return Federation(agents, after.rows, _where(active, after.clock, before.clock))
 
 
 def _where(active: jax.Array, new: Tree, old: Tree) -> Tree:

@@ -12,6 +12,9 @@ from fedrl.errors import FedrlError
 from fedrl.learners.networks import MLP
 from fedrl.learners.replay import Transition
 
+# Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
+LARGEST = 1 << 16
+
 
 class Learned(NamedTuple):
     """What an agent has learnt so far."""
@@ -60,17 +63,26 @@ class DQN:
     name: ClassVar[str] = "dqn"
 
     def __post_init__(self) -> None:
-        for width in self.hidden:
-            arguments.whole("learner.hidden", width)
-        arguments.number("learner.lr", self.lr, "a positive number", lambda x: 0 < x < float("inf"))
-        arguments.number("learner.gamma", self.gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
-        # The largest size at which every row can be picked with 23 random bits.
-        arguments.whole("learner.replay", self.replay, largest=1 << 23)
-        for field in ("batch", "learning_starts", "update_every", "target_every"):
-            arguments.whole(f"learner.{field}", getattr(self, field))
-        arguments.whole("learner.epsilon_updates", self.epsilon_updates)
-        for field in ("epsilon_start", "epsilon_end", "epsilon_decay"):
-            arguments.probability(f"learner.{field}", getattr(self, field))
+        if not isinstance(self.hidden, (tuple, list)):
+            raise FedrlError(f"learner.hidden must be a list of widths, got {self.hidden!r}")
+        whole, number = arguments.whole, arguments.number
+        counts = ("learning_starts", "target_every", "epsilon_updates")
+        sizes = ("batch", "update_every")
+        shares = ("epsilon_start", "epsilon_end", "epsilon_decay")
+        arguments.settle(
+            self,
+            hidden=tuple(whole("learner.hidden", w, largest=LARGEST) for w in self.hidden),
+            lr=number(
+                "learner.lr", self.lr, "a number from 1e-30 to 1e30", lambda x: 1e-30 <= x <= 1e30
+            ),
+            gamma=number("learner.gamma", self.gamma, "a number in [0, 1)", lambda x: 0 <= x < 1),
+            # The most of which every one can be picked with 23 random bits.
+            replay=whole("learner.replay", self.replay, largest=1 << 23),
+            double=arguments.flag("learner.double", self.double),
+            **{n: whole(f"learner.{n}", getattr(self, n), largest=2**31 - 1) for n in counts},
+            **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
+            **{n: arguments.probability(f"learner.{n}", getattr(self, n)) for n in shares},
+        )
         if self.epsilon_end > self.epsilon_start:
             raise FedrlError(
                 f"learner.epsilon_end = {self.epsilon_end} is above learner.epsilon_start = "

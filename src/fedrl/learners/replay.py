@@ -54,6 +54,12 @@ def store(rows: jax.Array, row: jax.Array, stored: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_slice(rows, row[None], (stored % rows.shape[0], 0))
 
 
+def next_row(rows: jax.Array, stored: jax.Array) -> jax.Array:
+    """What is where the next row goes."""
+    row: jax.Array = jax.lax.dynamic_slice_in_dim(rows, stored % rows.shape[0], 1)[0]
+    return row
+
+
 def sample(rows: jax.Array, uniform: jax.Array, stored: jax.Array) -> jax.Array:
     """Rows picked uniformly, with replacement, by numbers in [0, 1)."""
     size = jnp.minimum(stored, rows.shape[0])

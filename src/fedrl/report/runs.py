@@ -21,6 +21,9 @@ from fedrl.report.arms import (
 from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
 
+# When there are more arms than colours.
+LINES = ("-", "--", ":")
+
 
 def report_runs(runs: Sequence[Run], folder: Path, console: Console) -> None:
     """Print the tables; write them and the figures to `folder`."""
@@ -103,10 +106,12 @@ def _curves(arms: Sequence[Arm], folder: Path, name: str) -> list[Path]:
     for column, split in enumerate(SPLITS):
         ax = figure.add_subplot(1, len(SPLITS), column + 1, sharey=first)
         first = first or ax
-        for colour, arm in zip(COLOURS, arms, strict=False):
+        for number, arm in enumerate(arms):
+            colour = COLOURS[number % len(COLOURS)]
+            line = LINES[number // len(COLOURS) % len(LINES)]
             curve = arm.curves[split]
             mean = curve.mean(0)
-            ax.plot(arm.updates, mean, color=colour, linewidth=1.3, label=arm.label)
+            ax.plot(arm.updates, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.label)
             if len(curve) > 1:
                 band = BAND * curve.std(0, ddof=1) / len(curve) ** 0.5
                 ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)

@@ -1,0 +1,169 @@
+"""Arms, intervals and differences from measurements made by hand."""
+
+from dataclasses import replace
+from math import inf, sqrt
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from fedrl import FedrlError
+from fedrl.experiment.metrics import COLUMNS, DISCOUNTED, RETURN
+from fedrl.families import CartPoles
+from fedrl.report.arms import Arm, arms_of, difference, final, interval, over_training, same_draws
+from tiny import TINY
+
+ALONE = replace(TINY, E=inf)
+SEEDS, AGENTS, HELD_OUT, WHEN = 2, 2, 2, (0, 20, 60)
+
+
+class Measured:
+    """What arms_of asks of a run."""
+
+    path = "somewhere"
+
+    def __init__(self, experiment, rows):
+        self.experiment, self._rows = experiment, rows
+
+    def metrics(self):
+        # Not in order: that must not matter.
+        return pd.DataFrame(self._rows, columns=COLUMNS).sample(frac=1, random_state=0)
+
+
+def value(seed, updates, model, split, environment):
+    """A number from which its place can be read."""
+    place = {"train": 0, "held-out": 5}[split] + environment
+    return 1000 * (seed + 1) + updates + 100 * (-1 if model == "average" else int(model)) + place
+
+
+def measured(experiment, metric=RETURN):
+    models = ["average"] if experiment.communicates else ["average", "0", "1"]
+    rows = [
+        (seed, 0, when, model, j, "1.0", split, metric, value(seed, when, model, split, j))
+        for seed in range(SEEDS)
+        for when in WHEN
+        for model in models
+        for split, count in (("train", AGENTS), ("held-out", HELD_OUT))
+        for j in range(count)
+    ]
+    noise = [
+        (seed, 0, 20, str(agent), agent, "1.0", "learning", "loss", 1e9)
+        for seed in range(SEEDS)
+        for agent in range(AGENTS)
+    ]
+    return Measured(experiment, rows + noise)
+
+
+def by_hand(split, pairs):
+    """Mean over (model, environment), (seeds, evaluations)."""
+    return [
+        [np.mean([value(seed, when, model, split, j) for model, j in pairs]) for when in WHEN]
+        for seed in range(SEEDS)
+    ]
+
+
+def test_a_run_with_communication_is_one_arm():
+    (arm,) = arms_of(measured(TINY))
+    assert arm.label == "DQNAvg, E = 10"
+    assert arm.updates.tolist() == list(WHEN)
+    average = [("average", 0), ("average", 1)]
+    np.testing.assert_allclose(arm.curves["train"], by_hand("train", average))
+    np.testing.assert_allclose(arm.curves["held-out"], by_hand("held-out", average))
+    # One model for all: agents' own environments are the training environments.
+    np.testing.assert_allclose(arm.curves["own environment"], by_hand("train", average))
+    assert final(arm, "train").tolist() == [row[-1] for row in by_hand("train", average)]
+
+
+def test_a_run_without_communication_is_its_average_and_the_baseline():
+    average, baseline = arms_of(measured(ALONE))
+    assert (average.label, baseline.label) == ("E = ∞", "Baseline")
+    of_average = [("average", 0), ("average", 1)]
+    everyone_everywhere = [(model, j) for model in "01" for j in range(2)]
+    for split in ("train", "held-out"):
+        np.testing.assert_allclose(average.curves[split], by_hand(split, of_average))
+        np.testing.assert_allclose(baseline.curves[split], by_hand(split, everyone_everywhere))
+    own = by_hand("train", [("0", 0), ("1", 1)])
+    np.testing.assert_allclose(baseline.curves["own environment"], own)
+    # The diagonal is not the mean of all.
+    skewed = measured(ALONE)
+    skewed._rows = [(*row[:-1], float(row[3] == str(row[4]))) for row in skewed._rows]
+    _, baseline = arms_of(skewed)
+    assert (baseline.curves["own environment"] == 1).all()
+    assert (baseline.curves["train"] == 0.5).all()
+
+
+def test_the_unit_is_in_the_label_and_another_metric_can_be_asked_for():
+    experiment = replace(TINY, unit="episodes")
+    (arm,) = arms_of(measured(experiment, DISCOUNTED), DISCOUNTED)
+    assert arm.label == "DQNAvg, E = 10 episodes"
+    with pytest.raises(FedrlError, match="somewhere has no results yet"):
+        arms_of(measured(experiment, DISCOUNTED))
+
+
+@pytest.mark.parametrize("n", [2, 3, 16])
+def test_the_interval_is_students(rng, n):
+    values = rng.normal(50, 10, size=n)
+    found = interval(values)
+    low, high = scipy.stats.t.interval(0.95, n - 1, values.mean(), scipy.stats.sem(values))
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
+    assert found.mean == pytest.approx(values.mean())
+    assert found.excludes_zero == (not low <= 0 <= high)
+
+
+def test_an_interval_around_zero_does_not_exclude_it():
+    around, above, below = (interval(np.array([-1.0, 1.0]) + x) for x in (0, 100, -100))
+    assert [x.excludes_zero for x in (around, above, below)] == [False, True, True]
+
+
+def test_a_single_seed_says_nothing_about_others():
+    single = interval(np.array([7.0]))
+    assert (single.mean, single.half, single.excludes_zero) == (7.0, inf, False)
+
+
+def arm(experiment, values):
+    curve = np.array([[0.0, x] for x in values])
+    return Arm("an arm", experiment, np.array([0, 60]), {"train": curve})
+
+
+@pytest.mark.parametrize(
+    ("changes", "paired"),
+    [
+        ({"E": inf}, True),
+        ({"updates": 90}, True),
+        ({"seed": 1}, False),
+        ({"seeds": 3}, False),
+        ({"agents": 3}, False),
+        ({"held_out": 3}, False),
+        ({"family": CartPoles(time_limit=21)}, False),
+    ],
+)
+def test_seeds_are_paired_only_if_they_have_the_same_environments(rng, changes, paired):
+    environments = rng.normal(0, 100, size=6)
+    a, b = environments + rng.normal(5, 1, size=6), environments + rng.normal(0, 1, size=6)
+    one, other = arm(TINY, a), arm(replace(TINY, **changes), b)
+    assert same_draws((one, other)) == paired
+    found = difference(one, other, "train")
+    assert found.mean == pytest.approx(a.mean() - b.mean())
+    if paired:
+        _, high = scipy.stats.ttest_rel(a, b).confidence_interval(0.95)
+        assert found.mean + found.half == pytest.approx(high)
+        assert found.excludes_zero
+    else:
+        halves = [scipy.stats.t.ppf(0.975, 5) * scipy.stats.sem(x) for x in (a, b)]
+        assert found.half == pytest.approx(sqrt(sum(half**2 for half in halves)))
+        assert not found.excludes_zero
+
+
+def test_the_mean_over_training_is_the_area_under_the_curve():
+    # Evaluations at 0, 20 and 60: trapezoids of widths 20 and 40.
+    curve = np.array([[0.0, 10.0, 10.0], [6.0, 0.0, 3.0]])
+    learner = Arm("an arm", TINY, np.array(WHEN), {"train": curve})
+    expected = [(20 * 5 + 40 * 10) / 60, (20 * 3 + 40 * 1.5) / 60]
+    np.testing.assert_allclose(over_training(learner, "train"), expected)
+    flat = Arm("an arm", TINY, np.array(WHEN), {"train": np.full((2, 3), 4.0)})
+    found = difference(learner, flat, "train", over_training)
+    assert found.mean == pytest.approx(np.mean(expected) - 4)
+    # A run that has only just begun.
+    begun = Arm("an arm", TINY, np.array([0]), {"train": curve[:, :1]})
+    assert over_training(begun, "train").tolist() == [0.0, 6.0]

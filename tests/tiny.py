@@ -1,0 +1,48 @@
+"""Experiments that are over in a second, and compiled programs that are shared between tests."""
+
+from contextlib import contextmanager
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from fedrl import Experiment
+from fedrl.experiment.settings import Evaluation
+from fedrl.families import CartPoles
+from fedrl.learners.dqn import DQN
+
+LEARNER = DQN(hidden=(8,), batch=4, replay=64, learning_starts=8, lr=1e-2, gamma=0.9)
+TINY = Experiment(
+    name="tiny",
+    family=CartPoles(time_limit=20),
+    learner=LEARNER,
+    agents=2,
+    held_out=2,
+    E=10,
+    updates=60,
+    evaluation=Evaluation(every=20, episodes=1),
+    seeds=2,
+)
+
+SETTINGS = {
+    "jax_compilation_cache_dir": None,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+@contextmanager
+def compilations_kept(tmp_path_factory):
+    """Compile equal programs once in all of these tests, in a folder that goes away with them."""
+    base = tmp_path_factory.getbasetemp()
+    # The workers of a parallel run have folders of their own below a common one.
+    folder = (base.parent if base.name.startswith("popen-") else base) / "compiled"
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    for name, value in (SETTINGS | {"jax_compilation_cache_dir": str(folder)}).items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    try:
+        yield folder
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
