@@ -48,14 +48,15 @@ def leaves(value, where=""):
 
 
 counts = st.integers(1, 10**6)
+sizes = st.integers(1, 2**16)
 probabilities = st.floats(0, 1)
 pairs = st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)).map(lambda pair: tuple(sorted(pair)))
 VALID = {
     "name": st.text("abcXYZ089-_.é", min_size=1, max_size=20),
-    "learner.hidden": st.lists(counts, max_size=3).map(tuple),
+    "learner.hidden": st.lists(sizes, max_size=3).map(tuple),
     "learner.lr": st.floats(1e-30, 1e30),
     "learner.gamma": st.floats(0, 1, exclude_max=True),
-    "learner.batch": counts,
+    "learner.batch": sizes,
     "learner.replay": st.integers(1, 2**23),
     "learner.learning_starts": counts,
     "learner.update_every": st.integers(1, 1000),
