@@ -16,6 +16,7 @@ from fedrl.experiment.legs import Leg, Replicates
 from fedrl.experiment.settings import Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.dqn import DQN
+from fedrl.learners.replay import row_bytes
 
 SIZES = {
     "cpu": ((5, 1), (5, 8), (50, 1), (500, 1)),
@@ -41,7 +42,7 @@ def measure(experiment: Experiment, updates: int, repeats: int) -> dict[str, Any
         replicates.run(leg, lambda _: None)
         times.append(time.perf_counter() - start)
     done = experiment.agents * experiment.seeds * rounds * int(experiment.E)
-    row = 4 * (2 * experiment.family.observation_size + 3)
+    row = row_bytes(experiment.family.observation_size, 1)
     return {
         "hidden": list(experiment.learner.hidden),
         "batch": experiment.learner.batch,

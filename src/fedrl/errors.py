@@ -11,6 +11,7 @@ class FedrlError(ValueError):
 def unknown_name(what: str, name: object, known: Iterable[str]) -> FedrlError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = get_close_matches(str(name).lower(), names, n=1)
+    by_lower = {known.lower(): known for known in names}
+    near = [by_lower[match] for match in get_close_matches(str(name).lower(), by_lower, n=1)]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return FedrlError(f"unknown {what} {name!r}: {hint}choose from {', '.join(map(repr, names))}")

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     ACTING = 5
     SAMPLING = 6
     EVALUATION = 7
+    PLAYING = 8
 
 
 def replicate_key(seed: int | jax.Array, replicate: jax.Array, purpose: Purpose) -> jax.Array:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedrl.arguments import of_kind
 from fedrl.experiment.driver import carry_out
+from fedrl.experiment.memory import refuse_what_does_not_fit
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.settings import Experiment
@@ -17,6 +19,8 @@ def train(experiment: Experiment, *, out: str | Path = "runs", progress: bool = 
 
     A run that was interrupted is continued, one that is finished is returned as it is.
     """
+    of_kind("experiment", experiment, Experiment)
+    refuse_what_does_not_fit(experiment)
     return go_on(RunDirectory.create(Path(out), experiment), Console(quiet=not progress))
 
 
@@ -27,7 +31,7 @@ def resume(path: str | Path, *, progress: bool = True) -> Run:
 
 def in_words(experiment: Experiment) -> str:
     """What is about to be done, for people."""
-    E = f"E = {experiment.E:g}" if experiment.communicates else "no communication"
+    E = f"E = {int(experiment.E)}" if experiment.communicates else "no communication"
     rows = experiment.agents * experiment.seeds * experiment.learner.replay
     megabytes = rows * row_bytes(experiment.family.observation_size, 1) / 1e6
     return (

@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except OSError as error:
         # A full disk, a folder that was taken away: not a finding, and nothing to debug.
-        print(f"fedrl: {error.strerror}: {error.filename}; nothing saved is lost", file=sys.stderr)
+        what = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
+        print(f"fedrl: {what}; nothing saved is lost", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(

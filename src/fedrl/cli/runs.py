@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -33,6 +33,8 @@ class Report:
     """Folders of runs."""
     out: Path | None = None
     """Folder for the figures and the table; `figures` in the first run unless given."""
+    metric: Literal["return", "discounted_return"] = "return"
+    """What to compare."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -44,7 +46,7 @@ class Report:
         if not self.run_dirs:
             raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
         runs = [Run(path) for path in self.run_dirs]
-        report_runs(runs, self.out or runs[0].path / "figures", Console())
+        report_runs(runs, self.out or runs[0].path / "figures", Console(), self.metric)
         return 0
 
 

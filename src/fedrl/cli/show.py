@@ -37,7 +37,8 @@ def render_episode(
         duration=MILLISECONDS,
         loop=0,
     )
-    name = "-".join(f"{x:g}" for x in theta)
+    whose = "" if agent is None else f"-agent{agent}"
+    name = "-".join(f"{x:g}" for x in theta) + f"-seed{seed}{whose}"
     path = out or run.path / "figures" / f"episode-{name}.gif"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())

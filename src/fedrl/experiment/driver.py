@@ -8,13 +8,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
-import jax
-import numpy as np
-
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint, metrics
 from fedrl.experiment.legs import Leg, Replicates, plan
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.experiment.run_directory import RunDirectory, named_leaves
 
 # Checkpoints take at most this share of the time.
 CHECKPOINT_SHARE = 0.05
@@ -41,20 +38,24 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
     with directory.locked():
         if directory.finished:
             return
+        directory.refuse_if_changed()
+        directory.sweep()
         experiment = directory.experiment
         legs = list(plan(experiment))
         replicates = Replicates(experiment)
         first = _restore(directory, replicates, watcher.warn)
         watcher.begin(sum(map(_work, legs)), sum(map(_work, legs[:first])))
         if first == 0:
+            directory.begin()
             replicates.start()
         pause = _Pause()
-        with _interrupts(watcher.warn) as interrupted:
+        with _Interrupts(watcher.warn) as interrupts:
             for number, leg in enumerate(legs[first:], first):
                 share = _work(leg) / experiment.seeds
 
                 def advance(seeds: int, share: float = share) -> None:
                     watcher.advance(seeds * share)
+                    interrupts.wanted()
 
                 record = replicates.run(leg, advance)
                 directory.save_metrics(
@@ -62,20 +63,17 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
                 )
                 watcher.headline(metrics.headline(record, experiment))
                 last = number == len(legs) - 1
-                if last or interrupted() or pause.over():
+                if last or interrupts.wanted() or pause.over():
                     with pause.measured():
                         checkpoint.save(
                             directory.checkpoints, experiment.digest, number, replicates.export()
                         )
-                if interrupted() and not last:
+                if interrupts.wanted() and not last:
                     raise KeyboardInterrupt
             directory.finish(named_leaves(replicates.models()))
-
-
-def named_leaves(tree: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The leaves of a tree under the names of their places."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+            checkpoint.keep_last(directory.checkpoints)
+            if interrupts.wanted():
+                raise KeyboardInterrupt
 
 
 def _work(leg: Leg) -> float:
@@ -85,7 +83,8 @@ def _work(leg: Leg) -> float:
 
 def _restore(directory: RunDirectory, replicates: Replicates, warn: Callable[[str], None]) -> int:
     """Load the newest checkpoint that is good; the number of the leg to go on with."""
-    for file in reversed(checkpoint.checkpoints(directory.checkpoints)):
+    files = checkpoint.checkpoints(directory.checkpoints)
+    for file in reversed(files):
         try:
             leg, leaves = checkpoint.load(file, directory.experiment.digest)
             if not replicates.matches(leaves):
@@ -95,6 +94,8 @@ def _restore(directory: RunDirectory, replicates: Replicates, warn: Callable[[st
             continue
         replicates.restore(leaves)
         return leg + 1
+    if files:
+        warn("no checkpoint can be used: starting from the beginning")
     return 0
 
 
@@ -115,23 +116,34 @@ class _Pause:
         self._next = now + (now - start) / CHECKPOINT_SHARE
 
 
-@contextmanager
-def _interrupts(warn: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Tells whether someone wants to stop; the second request stops at once."""
-    wanted = threading.Event()
+class _Interrupts:
+    """Tells whether someone wants to stop; the second request does not wait for the evaluation."""
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if wanted.is_set():
-            raise KeyboardInterrupt
-        wanted.set()
-        warn("stopping at the next evaluation to lose nothing; once more to stop at once")
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._wanted = threading.Event()
+        self._told = False
+        self._before: dict[int, Any] = {}
 
-    if threading.current_thread() is not threading.main_thread():
-        yield wanted.is_set
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield wanted.is_set
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> "_Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        # Nothing is printed here: the signal may have come in the middle of printing.
+        if self._wanted.is_set():
+            raise KeyboardInterrupt
+        self._wanted.set()
+
+    def wanted(self) -> bool:
+        """Whether to stop at the next evaluation; says so once."""
+        if self._wanted.is_set() and not self._told:
+            self._told = True
+            self._warn("stopping at the next evaluation, to lose nothing; once more to stop sooner")
+        return self._wanted.is_set()

@@ -12,7 +12,7 @@ from fedrl.errors import FedrlError
 LOCK = ".lock"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that it is there whole or not at all, even after a power cut."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -33,9 +33,8 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise FedrlError(
-                f"another process is working in {folder}: wait for it, or name another "
-                "folder with --out"
+                f"another process is working in {folder}: wait for it, or work in another folder"
             ) from None
         yield

@@ -94,15 +94,16 @@ class Programs:
         rounds: jax.Array,
         E: jax.Array,
         trained: jax.Array,
-    ) -> tuple[Federation, Record]:
-        """Train, evaluate, and start the agents' sums anew."""
+    ) -> tuple[Federation, Record, Any]:
+        """Train, evaluate, and start the agents' sums anew; also the models that were evaluated."""
         experiment = self.experiment
         federation = experiment.engine.advance(federation, replicate, rounds, E)
         key = replicate_key(experiment.seed, replicate, Purpose.EVALUATION)
+        models = self.models(federation)
         returns = greedy_returns(
             experiment.family,
             experiment.learner.policy,
-            self.models(federation),
+            models,
             self.thetas(replicate),
             jax.random.fold_in(key, trained),
             episodes=experiment.evaluation.episodes,
@@ -110,20 +111,20 @@ class Programs:
         )
         agents = federation.agents
         afresh = agents._replace(seen=stacked(nothing_seen(), experiment.agents))
-        return federation._replace(agents=afresh), Record(returns, agents.seen)
+        return federation._replace(agents=afresh), Record(returns, agents.seen), models
 
     def one_by_one(
         self, state: Federation, seeds: jax.Array, *leg: jax.Array
-    ) -> tuple[Federation, Record]:
+    ) -> tuple[Federation, Record, Any]:
         """`leg` for one seed after the other."""
-        result: tuple[Federation, Record] = jax.lax.map(
+        result: tuple[Federation, Record, Any] = jax.lax.map(
             lambda one: self.leg(*one, *leg), (state, seeds)
         )
         return result
 
     def side_by_side(
         self, state: Federation, seeds: jax.Array, *leg: jax.Array
-    ) -> tuple[Federation, Record]:
+    ) -> tuple[Federation, Record, Any]:
         """`leg` for all seeds at once."""
         if not self.experiment.engine.lockstep:
             return jax.vmap(lambda one, seed: self.leg(one, seed, *leg))(state, seeds)
@@ -146,6 +147,7 @@ class Replicates:
         groups = min(len(self._devices), len(seeds)) if vectorised else len(seeds)
         self._groups = np.array_split(seeds, groups)
         self._states: list[Any] = []
+        self._latest: dict[int, Any] = {}
         self._compiled = False
         # One seed after the other in the cache of a core; all at once on an accelerator.
         over_seeds = programs.side_by_side if vectorised else programs.one_by_one
@@ -165,7 +167,9 @@ class Replicates:
 
         def work(group: int) -> Record:
             seeds = self._put(self._groups[group], group)
-            self._states[group], record = self._leg(self._states[group], seeds, *numbers)
+            self._states[group], record, self._latest[group] = self._leg(
+                self._states[group], seeds, *numbers
+            )
             host: Record = jax.device_get(record)
             return host
 
@@ -207,7 +211,9 @@ class Replicates:
 
     def models(self) -> Any:
         """Parameters of the models that are evaluated: (seeds, models, ...)."""
-        return _joined([jax.device_get(self._models(state)) for state in self._states])
+        if not self._latest:  # restored after the last leg
+            self._latest = {i: self._models(state) for i, state in enumerate(self._states)}
+        return _joined([jax.device_get(self._latest[i]) for i in range(len(self._groups))])
 
     def _put(self, leaf: Any, group: int) -> Any:
         return jax.device_put(leaf, self._devices[group % len(self._devices)])

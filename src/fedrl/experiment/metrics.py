@@ -21,7 +21,8 @@ COLUMNS = (
 )
 AVERAGE = "average"
 TRAIN, HELD_OUT, LEARNING = "train", "held-out", "learning"
-RETURN, DISCOUNTED, LOSS, EXPLORED = "return", "discounted_return", "loss", "explored_return"
+RETURN, DISCOUNTED = "return", "discounted_return"
+LOSS, EXPLORED, UPDATES = "loss", "explored_return", "updates"
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +52,7 @@ def rows(experiment: Experiment, leg: Leg, record: Record, thetas: Array) -> str
                         places, names, values.tolist(), strict=True
                     )
                 ]
-        for agent_index, metric, value in _learning(record, seed):
+        for agent_index, metric, value in _learning(experiment, record, seed):
             lines.append(
                 f"{start},{agent_index},{agent_index},{names[agent_index]},{LEARNING},{metric},"
                 f"{value:.9g}"
@@ -59,10 +60,14 @@ def rows(experiment: Experiment, leg: Leg, record: Record, thetas: Array) -> str
     return "\n".join(lines) + "\n"
 
 
-def _learning(record: Record, seed: int) -> Iterator[tuple[int, str, float]]:
+def _learning(
+    experiment: Experiment, record: Record, seed: int
+) -> Iterator[tuple[int, str, float]]:
     """Means over what each agent met since the record before; nothing where it met nothing."""
     seen = record.seen
     for agent in range(seen.loss.shape[1]):
+        if experiment.unit == "episodes":  # otherwise all agents have as many, and all know
+            yield agent, UPDATES, float(seen.updates[seed, agent])
         for metric, total, count in (
             (LOSS, seen.loss, seen.updates),
             (EXPLORED, seen.collected, seen.episodes),

@@ -17,7 +17,7 @@ PRESETS: dict[str, tuple[str, Experiment]] = {
             Experiment(
                 name="cartpoles-dqnavg",
                 family=CartPoles(),
-                # The replay holds the whole run: agents forget early poles with a shorter one.
+                # The replay holds the whole run: with a shorter one agents unlearn what they could.
                 learner=DQN(hidden=(128,), batch=16, lr=1e-3, replay=20_000, target_every=100),
                 E=500,
                 updates=20_000,

@@ -13,7 +13,7 @@ from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.evaluate import Returns, greedy_returns
 from fedrl.experiment.legs import Programs
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.keys import Purpose
 
@@ -74,8 +74,10 @@ class Run:
         """Mean greedy returns, (seeds, environments), in the environments with these thetas."""
         experiment = self.experiment
         arguments.whole("episodes", episodes)
+        if not isinstance(theta, (list, tuple, np.ndarray)) or len(theta) == 0:
+            raise FedrlError(f"theta must be a list of environments, got {theta!r}")
         vectors = np.stack([experiment.family.check_theta(one) for one in theta])
-        key = jax.random.fold_in(jax.random.key(experiment.seed), Purpose.EVALUATION)
+        key = jax.random.fold_in(jax.random.key(experiment.seed), Purpose.PLAYING)
         returns = greedy_returns(
             experiment.family,
             experiment.learner.policy,
@@ -103,6 +105,5 @@ class Run:
         structure = jax.eval_shape(
             lambda: Programs(experiment).models(experiment.engine.init(jnp.int32(0)))
         )
-        paths, tree = jax.tree_util.tree_flatten_with_path(structure)
-        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
-        return jax.tree.unflatten(tree, [stored[name][:, index] for name in names])
+        leaves = [stored[name][:, index] for name in named_leaves(structure)]
+        return jax.tree.unflatten(jax.tree.structure(structure), leaves)

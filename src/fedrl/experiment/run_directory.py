@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedrl.errors import FedrlError
@@ -44,7 +45,8 @@ class RunDirectory:
                 return found
             if any(file.name[0] != "." and file.name != ABOUT for file in path.iterdir()):
                 raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
-            write_atomically(path / ABOUT, (json.dumps(about(), indent=2) + "\n").encode())
+            written = {"experiment": experiment.digest, **about()}
+            write_atomically(path / ABOUT, (json.dumps(written, indent=2) + "\n").encode())
             # Last: a folder with this file is a run.
             write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
         except (FileExistsError, NotADirectoryError):
@@ -76,6 +78,29 @@ class RunDirectory:
         """Keep other processes out."""
         return locked(self.path)
 
+    def refuse_if_changed(self) -> None:
+        """Going on is only right with the settings, and their meaning, of the beginning."""
+        try:
+            begun_with = json.loads((self.path / ABOUT).read_bytes())["experiment"]
+        except (OSError, ValueError, KeyError, TypeError):
+            begun_with = None
+        if begun_with != self.experiment.digest:
+            file = self.path / EXPERIMENT
+            raise FedrlError(
+                f"{file} is not what this run began with (it was edited, or is from another "
+                f"version of fedrl): `fedrl run {file}` begins a new run with it"
+            )
+
+    def begin(self) -> None:
+        """Forget the measurements of a run that begins anew."""
+        shutil.rmtree(self.path / "metrics", ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what a kill in the middle of writing has left."""
+        for file in self.path.rglob(".*.*.*"):
+            if file.is_file():
+                file.unlink(missing_ok=True)
+
     def save_metrics(self, leg: int, text: str) -> None:
         """Keep the rows of a leg; the same leg again writes the same."""
         folder = self.path / "metrics"
@@ -106,12 +131,16 @@ class RunDirectory:
             return {name: arrays[name] for name in arrays.files}
 
 
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree under the names of their places, in the order of the tree."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
 def about() -> dict[str, Any]:
     """Versions and device of this process."""
     import platform
     from importlib.metadata import version
-
-    import jax
 
     devices = jax.local_devices()
     names = ("fedrl", "jax", "jaxlib", "numpy", "equinox", "optax")

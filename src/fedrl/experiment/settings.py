@@ -14,6 +14,8 @@ from fedrl.federation.aggregate import Mean
 from fedrl.federation.local_engine import LocalEngine, Survives, Unit
 from fedrl.learners.dqn import DQN
 
+MOST_EVALUATIONS = 100_000
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -89,11 +91,15 @@ class Experiment:
                 "agents would communicate once at the end: use E = inf to never communicate"
             )
         self._refuse_too_long()
+        between = max(self.evaluation.every, self.E if self.communicates else 1)
+        if self.updates / between > MOST_EVALUATIONS:
+            raise FedrlError(
+                f"evaluation.every = {self.evaluation.every} means {self.updates / between:,.0f} "
+                f"evaluations, more than {MOST_EVALUATIONS:,}: raise it, or lower updates"
+            )
 
     def _refuse_too_long(self) -> None:
-        per_unit = self.learner.update_every * (
-            self.family.time_limit if self.unit == "episodes" else 1
-        )
+        per_unit = self.family.time_limit if self.unit == "episodes" else self.learner.update_every
         refills = 1 if self.survives.replay or not self.communicates else 1 + self.rounds
         steps = self.updates * per_unit + refills * self.learner.learning_starts
         if steps > MOST_STEPS:

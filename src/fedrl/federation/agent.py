@@ -89,7 +89,8 @@ def step_draws(family: ControlFamily, keys: Keys, step: jax.Array) -> StepDraws:
     """The random numbers of an agent's step number `step`, whatever was drawn before."""
     key = jax.random.fold_in(keys.acting, step)
     return StepDraws(
-        action=jax.random.uniform(key, (2,)), reset=family.reset(jax.random.fold_in(key, 1))
+        action=jax.random.uniform(jax.random.fold_in(key, 0), (2,)),
+        reset=family.reset(jax.random.fold_in(key, 1)),
     )
 
 

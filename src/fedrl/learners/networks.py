@@ -1,32 +1,50 @@
 """Networks as plain trees of arrays."""
 
 from itertools import pairwise
+from math import sqrt
 
 import equinox as eqx
 import jax
 
 
+class Affine(eqx.Module):
+    """x W + b. Not equinox's `Linear`, because the layout of W matters for small networks on CPUs.
+
+    Hidden layers are fastest with W as (inputs, outputs), the few outputs of a last layer as
+    (outputs, inputs): together a quarter more updates per second for 4-128-2.
+    """
+
+    weight: jax.Array
+    bias: jax.Array
+    outputs_first: bool = eqx.field(static=True)
+
+    def __init__(self, inputs: int, outputs: int, key: jax.Array, *, outputs_first: bool) -> None:
+        w, b = jax.random.split(key)
+        bound = 1 / sqrt(inputs)
+        shape = (outputs, inputs) if outputs_first else (inputs, outputs)
+        self.weight = jax.random.uniform(w, shape, minval=-bound, maxval=bound)
+        self.bias = jax.random.uniform(b, (outputs,), minval=-bound, maxval=bound)
+        self.outputs_first = outputs_first
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ (self.weight.T if self.outputs_first else self.weight) + self.bias
+
+
 class MLP(eqx.Module):
     """Fully connected layers with ReLU between them; takes any number of leading axes."""
 
-    layers: tuple[eqx.nn.Linear, ...]
+    layers: tuple[Affine, ...]
 
     def __init__(self, widths: tuple[int, ...], key: jax.Array) -> None:
         keys = jax.random.split(key, len(widths) - 1)
+        last = len(widths) - 2
         self.layers = tuple(
-            eqx.nn.Linear(inputs, outputs, key=layer_key)
-            for (inputs, outputs), layer_key in zip(pairwise(widths), keys, strict=True)
+            Affine(inputs, outputs, keys[i], outputs_first=i == last)
+            for i, (inputs, outputs) in enumerate(pairwise(widths))
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         *hidden, last = self.layers
         for layer in hidden:
-            x = jax.nn.relu(_affine(layer, x))
-        return _affine(last, x)
-
-
-def _affine(layer: eqx.nn.Linear, x: jax.Array) -> jax.Array:
-    # The whole batch in one product: a vmap over equinox's single-vector call compiles to the same,
-    # but only for one leading axis.
-    assert layer.bias is not None
-    return x @ layer.weight.T + layer.bias
+            x = jax.nn.relu(layer(x))
+        return last(x)

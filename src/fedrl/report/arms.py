@@ -1,7 +1,7 @@
 """What runs say about algorithms: curves over training and values at the end, seed by seed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +71,41 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     # One policy for all: the mean over agents of it in their own environments is the training mean.
     average[OWN] = average[TRAIN]
     if experiment.communicates:
-        count = f"{experiment.E:g}"
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
-        return [_arm(f"{algorithm}, E = {count}{unit}", experiment, average)]
+        return [_arm(f"{algorithm}, E = {int(experiment.E)}{unit}", experiment, average)]
     local = {split: frame[~of_average & (frame["split"] == split)] for split in (TRAIN, HELD_OUT)}
     own = local[TRAIN]
     local[OWN] = own[own["agent"] == own["environment"].astype(str)]
     return [_arm("E = ∞", experiment, average), _arm(BASELINE, experiment, local)]
+
+
+def told_apart(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms, with what differs in their experiments added to labels that are equal."""
+    settings = [_flat(arm.experiment) for arm in arms]
+    differing = [
+        name
+        for name in settings[0]
+        if name != "E" and len({str(one.get(name)) for one in settings}) > 1
+    ]
+    labels = [arm.label for arm in arms]
+    return [
+        replace(arm, label=f"{arm.label} ({', '.join(f'{n}={s.get(n)}' for n in differing)})")
+        if labels.count(arm.label) > 1
+        else arm
+        for arm, s in zip(arms, settings, strict=True)
+    ]
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting under its full name."""
+    found: dict[str, Any] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if is_dataclass(value):
+            found |= _flat(value, f"{prefix}{field.name}.")
+        else:
+            found[f"{prefix}{field.name}"] = value
+    return found
 
 
 def _arm(label: str, experiment: Experiment, frames: "dict[str, pd.DataFrame]") -> Arm:

@@ -1,5 +1,6 @@
 """Live progress of a run: how much is done, how long the rest takes, the latest returns."""
 
+import warnings
 from types import TracebackType
 
 from rich.console import Console
@@ -54,4 +55,5 @@ class Silence:
 
     def headline(self, text: str) -> None: ...
 
-    def warn(self, text: str) -> None: ...
+    def warn(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)

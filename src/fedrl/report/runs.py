@@ -7,9 +7,10 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fedrl.errors import FedrlError
+from fedrl.experiment.metrics import RETURN
 from fedrl.experiment.run import Run
 from fedrl.report.arms import (
-    BASELINE,
     SPLITS,
     Arm,
     arms_of,
@@ -17,6 +18,7 @@ from fedrl.report.arms import (
     final,
     interval,
     over_training,
+    told_apart,
 )
 from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
@@ -25,36 +27,40 @@ from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
 LINES = ("-", "--", ":")
 
 
-def report_runs(runs: Sequence[Run], folder: Path, console: Console) -> None:
+def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
     """Print the tables; write them and the figures to `folder`."""
-    arms = [arm for run in runs for arm in arms_of(run)]
+    if len({run.experiment.unit for run in runs}) > 1:
+        raise FedrlError("runs that count updates and runs that count episodes cannot be compared")
+    arms = told_apart([arm for run in runs for arm in arms_of(run, metric)])
     # Those with communication first, whatever the order of the folders: colours keep their meaning.
     arms.sort(key=lambda arm: not arm.experiment.communicates)
     name = "report" if len(runs) == 1 else "comparison"
+    name = name if metric == RETURN else f"{name}-{metric}"
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
         if not run.finished:
             console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
-    console.print(_final_table(arms))
+    console.print(_final_table(arms, metric))
     comparisons = _comparisons(arms)
     if comparisons:
         console.print(_difference_table(comparisons))
-    write_rows(folder / f"{name}.csv", ("arm", "split", "updates", "seed", "return"), _rows(arms))
-    paths = _curves(arms, folder, f"{name}-curves")
+    write_rows(folder / f"{name}.csv", ("arm", "split", "updates", "seed", metric), _rows(arms))
+    paths = _curves(arms, folder, f"{name}-curves", metric)
     console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
     for run in runs:
         console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
 
 
-def _final_table(arms: Sequence[Arm]) -> Table:
+def _final_table(arms: Sequence[Arm], metric: str) -> Table:
     seeds = sorted({arm.experiment.seeds for arm in arms})
     counts = " or ".join(map(str, seeds))
+    what = metric.replace("_", " ").capitalize()
     table = Table(
-        title=f"Return at the end: mean over {counts} seeds ± 95 % interval",
+        title=f"{what} at the end: mean over {counts} seeds ± 95 % interval",
         title_justify="left",
         box=SIMPLE,
     )
-    for column in ("", "updates", *SPLITS):
+    for column in ("", arms[0].experiment.unit, *SPLITS):
         table.add_column(column, justify="left" if column == "" else "right")
     for arm in arms:
         values = [str(interval(final(arm, split))) for split in SPLITS]
@@ -81,9 +87,7 @@ def _difference_table(pairs: Sequence[tuple[Arm, Arm]]) -> Table:
     for one, other in pairs:
         name = f"{one.label} − {other.label}"
         for what, value in (("end", final), ("training", over_training)):
-            # An agent's own environment is about agents' own models; E = inf has none.
-            shown = SPLITS if other.label == BASELINE else SPLITS[:2]
-            gains = [difference(one, other, split, value) for split in shown]
+            gains = [difference(one, other, split, value) for split in SPLITS]
             table.add_row(name, what, *(f"{g}{'*' if g.excludes_zero else ' '}" for g in gains))
             name = ""
     return table
@@ -99,7 +103,7 @@ def _rows(arms: Sequence[Arm]) -> list[list[object]]:
     ]
 
 
-def _curves(arms: Sequence[Arm], folder: Path, name: str) -> list[Path]:
+def _curves(arms: Sequence[Arm], folder: Path, name: str, metric: str) -> list[Path]:
     """Return against training for each split: the mean, and a band of standard errors."""
     figure = new_figure(10.5, 3.4)
     first = None
@@ -119,6 +123,6 @@ def _curves(arms: Sequence[Arm], folder: Path, name: str) -> list[Path]:
         ax.set_xlabel(f"{arms[0].experiment.unit} of each agent")
         tidy(ax)
     if first is not None:
-        first.set_ylabel("return")
+        first.set_ylabel(metric.replace("_", " "))
         first.legend(frameon=False)
     return save(figure, folder, name)
