@@ -216,7 +216,7 @@ def test_show_makes_a_moving_picture_of_the_environment(runs, tmp_path, capsys):
         assert main(["show", str(runs[0]), "--theta", theta]) == 0
         said = re.match(r"(\d+) steps, return (\d+): (.*)\n", capsys.readouterr().out)
         steps, total, path = int(said[1]), int(said[2]), said[3]
-        assert path == str(runs[0] / "figures" / f"episode-{theta}.gif")
+        assert path == str(runs[0] / "figures" / f"episode-{theta}-seed0.gif")
         assert steps == total
         pictures[theta] = list(frames(path))
         # GIF merges frames that do not differ; these do.
@@ -225,4 +225,4 @@ def test_show_makes_a_moving_picture_of_the_environment(runs, tmp_path, capsys):
     assert not np.array_equal(pictures["0.4"][0], pictures["1.6"][0])
     other = tmp_path / "new" / "film.gif"
     assert main(["show", str(runs[0]), "--theta", "0.4", "--out", str(other)]) == 0
-    assert other.read_bytes() == (runs[0] / "figures" / "episode-0.4.gif").read_bytes()
+    assert other.read_bytes() == (runs[0] / "figures" / "episode-0.4-seed0.gif").read_bytes()

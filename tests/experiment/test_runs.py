@@ -15,6 +15,7 @@ import pytest
 import fedrl
 from fedrl import FedrlError
 from fedrl.experiment import checkpoint, driver
+from fedrl.experiment.memory import needed_bytes
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import read_experiment
 from fedrl.keys import Purpose
@@ -131,13 +132,16 @@ def numpy_action(path, seed, model, observations):
         x = np.asarray(observations, np.float64)
         for layer in (0, 1):
             weight = arrays[f"layers/{layer}/weight"][seed, model]
-            x = x @ weight.T + arrays[f"layers/{layer}/bias"][seed, model]
+            # The last layer is stored with its outputs first.
+            weight = weight.T if layer == 1 else weight
+            x = x @ weight + arrays[f"layers/{layer}/bias"][seed, model]
             x = np.maximum(x, 0) if layer == 0 else x
     return x.argmax(-1)
 
 
 def test_the_policy_takes_the_action_of_largest_q(run, alone, rng):
-    observations = rng.normal(0, 1, size=(200, 4)).astype(np.float32)
+    observations = rng.normal(0, 30, size=(200, 4)).astype(np.float32)
+    taken = []
     for seed in (0, 1):
         cases = [(run, None, 0), (alone, None, 0), (alone, 0, 1), (alone, 1, 2)]
         for measured, agent, model in cases:
@@ -145,7 +149,9 @@ def test_the_policy_takes_the_action_of_largest_q(run, alone, rng):
             policy = measured.policy(agent, seed)
             np.testing.assert_array_equal(policy(observations), expected)
             assert policy(observations[0]) == expected[0]
-    assert not np.array_equal(alone.policy(0)(observations), alone.policy(1)(observations))
+            taken.append(expected)
+    # A wrong seed, agent or layout would be noticed.
+    assert len(np.unique(taken, axis=0)) > 4
 
 
 def test_the_average_of_agents_alone_is_numpys_mean_of_their_models(alone):
@@ -174,7 +180,7 @@ def test_evaluating_is_playing_the_episodes_one_after_the_other(alone):
     found = alone.evaluate(thetas, agent=1, episodes=3)
     family = TINY.family
     step, policies = jax.jit(family.step), [alone.policy(1, seed) for seed in (0, 1)]
-    root = jax.random.fold_in(jax.random.key(TINY.seed), Purpose.EVALUATION)
+    root = jax.random.fold_in(jax.random.key(TINY.seed), Purpose.PLAYING)
     for seed, policy in enumerate(policies):
         for j, theta in enumerate(thetas):
             constants = family.constants(jnp.array([theta], jnp.float32))
@@ -310,11 +316,8 @@ def test_a_run_that_died_goes_on_as_if_it_had_not(stopped, run):
         fedrl.Run(stopped.path).policy()
     assert go_on(stopped) == []
     assert results(stopped.path) == results(run.path)
-    # The newest two checkpoints are kept.
-    assert sorted(file.name for file in stopped.checkpoints.iterdir()) == [
-        "00000002.npz",
-        "00000003.npz",
-    ]
+    # The newest checkpoint is kept.
+    assert [file.name for file in stopped.checkpoints.iterdir()] == ["00000003.npz"]
 
 
 @pytest.mark.parametrize("keep", [0, 0.5])
@@ -337,10 +340,63 @@ def test_flipped_bits_in_a_checkpoint_are_noticed(stopped, run):
     assert results(stopped.path) == results(run.path)
 
 
+def test_no_damage_to_the_ends_of_a_checkpoint_is_more_than_a_refusal(stopped):
+    newest = checkpoint.checkpoints(stopped.checkpoints)[-1]
+    whole, digest = newest.read_bytes(), TINY.digest
+    _, intact = checkpoint.load(newest, digest)
+    places = [*range(200), *range(len(whole) - 200, len(whole))]
+    refused = 0
+    for place in places:
+        content = bytearray(whole)
+        content[place] ^= 0xFF
+        newest.write_bytes(content)
+        try:
+            _, leaves = checkpoint.load(newest, digest)
+        except FedrlError:
+            refused += 1
+        else:  # a byte that says nothing, such as a date
+            assert all(np.array_equal(a, b) for a, b in zip(leaves, intact, strict=True))
+    assert refused > len(places) / 4
+
+
+def test_a_run_whose_settings_were_edited_is_not_continued(stopped):
+    file = stopped.path / "experiment.toml"
+    file.write_text(file.read_text("utf-8").replace("updates = 60", "updates = 80"), "utf-8")
+    before = sorted(stopped.path.rglob("*"))
+    with pytest.raises(FedrlError, match="not what this run began with"):
+        resume(stopped.path, progress=False)
+    assert sorted(stopped.path.rglob("*")) == before
+
+
+def test_what_a_kill_in_the_middle_of_writing_left_is_swept_away(stopped, run):
+    stale = stopped.checkpoints / ".00000009.npz.abcdef"
+    stale.write_bytes(b"half a checkpoint")
+    go_on(stopped)
+    assert not stale.exists()
+    assert results(stopped.path) == results(run.path)
+
+
+def test_an_experiment_that_does_not_fit_is_refused_before_anything_is_written(tmp_path):
+    huge = replace(TINY, agents=10**6, seeds=1000)
+    # A replay of 64 rows of 11 numbers of 4 bytes, at least, for each agent of each seed.
+    assert needed_bytes(huge) > 10**9 * 64 * 11 * 4
+    assert needed_bytes(TINY) < 10**6
+    with pytest.raises(FedrlError, match=r"GB of memory .*: lower seeds"):
+        fedrl.train(huge, out=tmp_path, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_something_else_than_an_experiment_is_a_clear_error(tmp_path):
+    with pytest.raises(FedrlError, match="experiment must be Experiment, got 'cartpoles-dqnavg'"):
+        fedrl.train("cartpoles-dqnavg", out=tmp_path)
+
+
 def test_without_any_good_checkpoint_a_run_begins_again(stopped, run):
     for file in checkpoint.checkpoints(stopped.checkpoints):
         file.write_bytes(b"PK")
-    assert len(go_on(stopped)) == 2
+    *refused, beginning = go_on(stopped)
+    assert len(refused) == 2
+    assert "starting from the beginning" in beginning
     assert results(stopped.path) == results(run.path)
 
 

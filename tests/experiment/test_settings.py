@@ -320,7 +320,7 @@ SMALL = VALID | {
 def traced(experiment):
     number = jax.ShapeDtypeStruct((), np.int32)
     federation = jax.eval_shape(experiment.engine.init, number)
-    after, record = jax.eval_shape(
+    after, record, _ = jax.eval_shape(
         Programs(experiment).leg, federation, number, number, number, number
     )
     assert after == federation

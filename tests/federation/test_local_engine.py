@@ -428,7 +428,6 @@ def test_a_replicate_does_not_depend_on_how_many_there_are():
     assert not same(few, of_agent(many, slice(1, 2)))
 
 
-@pytest.mark.slow
 def test_seeds_side_by_side_are_seeds_one_by_one():
     apart, together = after_two_rounds(3), after_two_rounds(3, vectorised=True)
     for a, b in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):

@@ -77,7 +77,7 @@ def doubles(tree):
 
 def numpy_q(leaves, x):
     weight_1, bias_1, weight_2, bias_2 = leaves
-    return np.maximum(x @ weight_1.T + bias_1, 0) @ weight_2.T + bias_2
+    return np.maximum(x @ weight_1 + bias_1, 0) @ weight_2.T + bias_2
 
 
 def numpy_targets(learned, batch, gamma, double):

@@ -11,7 +11,16 @@ import scipy.stats
 from fedrl import FedrlError
 from fedrl.experiment.metrics import COLUMNS, DISCOUNTED, RETURN
 from fedrl.families import CartPoles
-from fedrl.report.arms import Arm, arms_of, difference, final, interval, over_training, same_draws
+from fedrl.report.arms import (
+    Arm,
+    arms_of,
+    difference,
+    final,
+    interval,
+    over_training,
+    same_draws,
+    told_apart,
+)
 from tiny import TINY
 
 ALONE = replace(TINY, E=inf)
@@ -167,3 +176,15 @@ def test_the_mean_over_training_is_the_area_under_the_curve():
     # A run that has only just begun.
     begun = Arm("an arm", TINY, np.array([0]), {"train": curve[:, :1]})
     assert over_training(begun, "train").tolist() == [0.0, 6.0]
+
+
+def test_arms_with_equal_labels_are_told_apart_by_what_differs():
+    faster = replace(TINY, learner=replace(TINY.learner, lr=0.5))
+    arms = [arms_of(measured(experiment))[0] for experiment in (TINY, faster)]
+    assert arms[0].label == arms[1].label
+    assert [arm.label.partition(" (")[2] for arm in told_apart(arms)] == [
+        "learner.lr=0.01)",
+        "learner.lr=0.5)",
+    ]
+    other_E = arms_of(measured(replace(TINY, E=20)))
+    assert told_apart([arms[0], *other_E]) == [arms[0], *other_E]

@@ -18,9 +18,10 @@ Array = np.ndarray[Any, Any]
 def save(folder: Path, digest: str, leg: int, leaves: list[Array]) -> None:
     """Write the state after leg number `leg`, then drop all but the newest few."""
     folder.mkdir(exist_ok=True)
-    about = json.dumps({"format": FORMAT, "experiment": digest, "leg": leg})
+    names = [f"{i:04d}" for i in range(len(leaves))]
+    about = json.dumps({"format": FORMAT, "experiment": digest, "leg": leg, "leaves": names})
     buffer = io.BytesIO()
-    named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}
+    named = dict(zip(names, leaves, strict=True))
     np.savez(buffer, allow_pickle=False, about=np.array(about), **named)
     write_atomically(folder / f"{leg:08d}.npz", buffer.getbuffer())
     for old in checkpoints(folder)[:-KEPT]:
@@ -44,7 +45,7 @@ def load(file: Path, digest: str) -> tuple[int, list[Array]]:
         # Opened here: NumPy would leave a damaged file open.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             about = json.loads(str(arrays["about"]))
-            leaves = [arrays[name] for name in sorted(set(arrays.files) - {"about"})]
+            leaves = [arrays[name] for name in about["leaves"]]
         version, experiment, leg = about["format"], about["experiment"], int(about["leg"])
     except Exception as error:  # a damaged archive can fail in any of a dozen ways
         raise FedrlError(f"{file} is damaged or not a checkpoint ({error})") from None
