@@ -8,7 +8,7 @@ help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (two minutes)"
 	@echo "demo-tabular  Table 2 of the paper at 300 seeds, with its figures (half a minute)"
 	@echo "test       all tests but the slow ones (minutes)"
-	@echo "test-slow  the slow ones: both tables at 16,000 seeds"
+	@echo "test-slow  the slow ones: both tables at 16,000 seeds, runs on one core and on all"
 	@echo "lint type  ruff and import-linter; mypy"
 	@echo "format     rewrite the code in the project's style"
 	@echo "bench      ours against NumPy loops, Stable-Baselines3 and PyTorch, side by side"
