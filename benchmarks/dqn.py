@@ -25,7 +25,7 @@ from fedrl.report.run_progress import Silence
 
 AGENTS, E = 5, 100
 # (hidden layers, batch, updates of each of our agents, of each peer's agents)
-ROWS = (((128,), 16, 8000, 2500), ((64, 64), 64, 4000, 2000), ((128, 128), 128, 2000, 1200))
+ROWS = (((128,), 16, 20_000, 2500), ((64, 64), 64, 5000, 2000), ((128, 128), 128, 2000, 1200))
 # How each peer is run, and how much longer than the slowest, to be timed over seconds.
 PEERS: dict[str, tuple[list[str], int]] = {
     "sb3": (["sb3"], 1),
