@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: help setup demo demo-tabular test test-slow lint type format bench bench-full docs clean
 
 help:
-	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (two minutes)"
+	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
 	@echo "demo-tabular  Table 2 of the paper at 300 seeds, with its figures (half a minute)"
 	@echo "test       all tests but the slow ones (minutes)"
 	@echo "test-slow  the slow ones: both tables at 16,000 seeds, runs on one core and on all"
