@@ -16,7 +16,7 @@ from fedrl.experiment.toml import to_toml
 from tiny import TINY
 
 # Seconds of training: a few hundred legs of a few milliseconds.
-EXPERIMENT = replace(TINY, name="killed", updates=130_000, evaluation=Evaluation(400, 1))
+EXPERIMENT = replace(TINY, name="killed", updates=260_000, evaluation=Evaluation(800, 1))
 
 
 @pytest.fixture(scope="module")
