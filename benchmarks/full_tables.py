@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from benchmarks.machine import describe
-from fedrl.experiment.pieces import Arrays
+from fedrl.experiment.files import Arrays
 from fedrl.papers.jin2022.cells import TABLE1, TABLE2, Cell
 from fedrl.papers.jin2022.work import run_cells, summarise
 

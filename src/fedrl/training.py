@@ -20,13 +20,20 @@ def train(experiment: Experiment, *, out: str | Path = "runs", progress: bool = 
     A run that was interrupted is continued, one that is finished is returned as it is.
     """
     of_kind("experiment", experiment, Experiment)
-    refuse_what_does_not_fit(experiment)
-    return go_on(RunDirectory.create(Path(out), experiment), Console(quiet=not progress))
+    (directory,) = begin([experiment], Path(out))
+    return go_on(directory, Console(quiet=not progress))
 
 
 def resume(path: str | Path, *, progress: bool = True) -> Run:
     """Continue an interrupted run."""
     return go_on(RunDirectory.open(Path(path)), Console(quiet=not progress))
+
+
+def begin(experiments: list[Experiment], out: Path) -> list[RunDirectory]:
+    """Their folders; none is made if one of them cannot be carried out here."""
+    for experiment in experiments:
+        refuse_what_does_not_fit(experiment)
+    return [RunDirectory.create(out, experiment) for experiment in experiments]
 
 
 def in_words(experiment: Experiment) -> str:

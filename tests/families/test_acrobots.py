@@ -1,7 +1,5 @@
 """Acrobots against Gymnasium's own Acrobot-v1, at the same constants."""
 
-from typing import NamedTuple
-
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -11,17 +9,11 @@ import pytest
 from fedrl import FedrlError
 from fedrl.families import CONTROL_FAMILIES, Acrobots
 from fedrl.families.acrobots import _derivative
+from parity import recorded, running, stepping
 
 FAMILY = Acrobots(length=(0.5, 1.5))
+from_every_state, free_run = stepping(FAMILY), running(FAMILY)
 THETAS = [(0.5, 1.0), (1.0, 1.0), (1.5, 1.0), (0.5, 0.7), (1.5, 1.3)]
-
-
-class Episode(NamedTuple):
-    states: np.ndarray  # (steps + 1, 4)
-    actions: np.ndarray
-    observations: np.ndarray
-    rewards: np.ndarray
-    terminated: np.ndarray
 
 
 def twist_at_random(state, rng):
@@ -37,29 +29,7 @@ def gymnasium_episode(theta, policy, seed, limit=500):
     acrobot = gymnasium.make("Acrobot-v1").unwrapped
     acrobot.LINK_MASS_1, acrobot.LINK_LENGTH_1 = theta
     acrobot.LINK_COM_POS_1 = acrobot.LINK_LENGTH_1 / 2
-    rng = np.random.default_rng(seed)
-    acrobot.reset(seed=seed)
-    states, steps = [acrobot.state], []
-    while len(steps) < limit and not (steps and steps[-1][3]):
-        action = policy(acrobot.state, rng)
-        steps.append((action, *acrobot.step(action)[:3]))
-        states.append(acrobot.state)
-    return Episode(np.array(states), *(np.array(column) for column in zip(*steps, strict=True)))
-
-
-@jax.jit
-def from_every_state(states, actions, constants):
-    after, rewards, terminated = jax.vmap(FAMILY.step, (0, 0, None))(states, actions, constants)
-    return after, jax.vmap(FAMILY.observe)(after), rewards, terminated
-
-
-@jax.jit
-def free_run(state, actions, constants):
-    def step(state, action):
-        after, reward, terminated = FAMILY.step(state, action, constants)
-        return after, (after, reward, terminated)
-
-    return jax.lax.scan(step, state, actions)[1]
+    return recorded(acrobot, policy, seed, limit)
 
 
 def constants_of(theta, dtype=np.float32):

@@ -1,7 +1,5 @@
 """CartPoles against Gymnasium's own CartPole-v1, at the same constants."""
 
-from typing import NamedTuple
-
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -10,17 +8,11 @@ import pytest
 
 from fedrl import FedrlError
 from fedrl.families import CONTROL_FAMILIES, CartPoles
+from parity import recorded, running, stepping
 
 LENGTHS = [0.2, 0.6, 1.0, 1.8]
 FAMILY = CartPoles()
-
-
-class Episode(NamedTuple):
-    states: np.ndarray  # (steps + 1, 4)
-    actions: np.ndarray
-    observations: np.ndarray
-    rewards: np.ndarray
-    terminated: np.ndarray
+from_every_state, free_run = stepping(FAMILY), running(FAMILY)
 
 
 def push_at_random(state, rng):
@@ -36,29 +28,7 @@ def gymnasium_episode(length, policy, seed, limit=500):
     cart_pole.length = length / 2
     cart_pole.polemass_length = cart_pole.masspole * cart_pole.length
     cart_pole.total_mass = cart_pole.masspole + cart_pole.masscart
-    rng = np.random.default_rng(seed)
-    cart_pole.reset(seed=seed)
-    states, steps = [cart_pole.state], []
-    while len(steps) < limit and not (steps and steps[-1][3]):
-        action = policy(cart_pole.state, rng)
-        steps.append((action, *cart_pole.step(action)[:3]))
-        states.append(cart_pole.state)
-    return Episode(np.array(states), *(np.array(column) for column in zip(*steps, strict=True)))
-
-
-@jax.jit
-def from_every_state(states, actions, constants):
-    after, rewards, terminated = jax.vmap(FAMILY.step, (0, 0, None))(states, actions, constants)
-    return after, jax.vmap(FAMILY.observe)(after), rewards, terminated
-
-
-@jax.jit
-def free_run(state, actions, constants):
-    def step(state, action):
-        after, reward, terminated = FAMILY.step(state, action, constants)
-        return after, (after, reward, terminated)
-
-    return jax.lax.scan(step, state, actions)[1]
+    return recorded(cart_pole, policy, seed, limit)
 
 
 def constants_of(length, dtype=np.float32):

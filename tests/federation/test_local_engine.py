@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrl import Experiment
 from fedrl.experiment.legs import Leg, Replicates
-from fedrl.experiment.settings import Evaluation
 from fedrl.families import CartPoles
 from fedrl.federation.agent import agent_keys, batch_draws, step_draws
 from fedrl.federation.aggregate import Mean
@@ -18,7 +16,7 @@ from fedrl.federation.local_engine import FIRST_RESET, LocalEngine, Survives
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
-from tiny import compilations_kept
+from tiny import TINY, compilations_kept
 
 LEARNER = DQN(
     hidden=(8,),
@@ -401,17 +399,7 @@ def test_an_agent_in_episodes_does_not_depend_on_where_it_waited(episodes):
     assert same(whole.agents, parts.agents)
 
 
-THREE_SEEDS = Experiment(
-    name="tiny",
-    family=ENGINE.family,
-    learner=LEARNER,
-    agents=2,
-    held_out=1,
-    E=10,
-    updates=20,
-    evaluation=Evaluation(every=20, episodes=1),
-    seeds=3,
-)
+THREE_SEEDS = replace(TINY, learner=LEARNER, updates=20, seeds=3)
 
 
 @cache

@@ -31,9 +31,8 @@ def run(arguments: list[str]) -> int:
     """`fedrl run` with everything that follows it."""
     from fedrl.cli.runs import carry_out_and_report
     from fedrl.errors import FedrlError
-    from fedrl.experiment.memory import refuse_what_does_not_fit
-    from fedrl.experiment.run_directory import RunDirectory
     from fedrl.experiment.settings import Experiment
+    from fedrl.training import begin
 
     name, *rest = arguments
     default = _start_from(name)
@@ -72,9 +71,7 @@ def run(arguments: list[str]) -> int:
         for one in experiments:
             print(f"# {command.out / one.directory_name}")
         return 0
-    for one in experiments:
-        refuse_what_does_not_fit(one)
-    return carry_out_and_report([RunDirectory.create(command.out, one) for one in experiments])
+    return carry_out_and_report(begin(experiments, command.out))
 
 
 def _start_from(name: str) -> "Experiment":

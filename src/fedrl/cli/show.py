@@ -7,7 +7,7 @@ from fedrl.envs import FamilyEnv
 from fedrl.experiment.files import write_atomically
 from fedrl.experiment.run import Run
 
-MILLISECONDS = 40
+FRAME_MILLISECONDS = 40
 
 
 def render_episode(
@@ -34,7 +34,7 @@ def render_episode(
         format="GIF",
         save_all=True,
         append_images=pictures[1:],
-        duration=MILLISECONDS,
+        duration=FRAME_MILLISECONDS,
         loop=0,
     )
     whose = "" if agent is None else f"-agent{agent}"

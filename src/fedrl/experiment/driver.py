@@ -71,7 +71,7 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
                 if interrupts.wanted() and not last:
                     raise KeyboardInterrupt
             directory.finish(named_leaves(replicates.models()))
-            checkpoint.keep_last(directory.checkpoints)
+            checkpoint.keep(directory.checkpoints, 1)
             if interrupts.wanted():
                 raise KeyboardInterrupt
 

@@ -1,14 +1,20 @@
 """Files that are there whole or not at all, and folders that one process works in at a time."""
 
 import fcntl
+import io
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedrl.errors import FedrlError
 
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
 LOCK = ".lock"
 
 
@@ -25,6 +31,20 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """An npz file; its checksums tell when it is damaged."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    write_atomically(path, buffer.getbuffer())
+
+
+def read_arrays(path: Path) -> Arrays:
+    """What `write_arrays` wrote. A damaged file can fail in any of a dozen ways."""
+    # Opened here: NumPy would leave a damaged file open.
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 @contextmanager

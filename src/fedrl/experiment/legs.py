@@ -14,13 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.evaluate import Returns, greedy_returns
+from fedrl.experiment.files import Array
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
 from fedrl.federation.blocks import worker_devices
-from fedrl.federation.local_engine import Federation, thetas
+from fedrl.federation.local_engine import Federation
 from fedrl.keys import Purpose, replicate_key
-
-Array = np.ndarray[Any, Any]
 
 
 class Record(NamedTuple):
@@ -76,7 +75,7 @@ class Programs:
         experiment = self.experiment
         _, training = experiment.engine.environments(replicate)
         key = replicate_key(experiment.seed, replicate, Purpose.HELD_OUT)
-        return jnp.concatenate([training, thetas(experiment.family, key, experiment.held_out)])
+        return jnp.concatenate([training, experiment.family.sample(key, experiment.held_out)])
 
     def models(self, federation: Federation) -> Any:
         """The average, and without communication also each agent's own; models first."""
@@ -139,7 +138,7 @@ class Replicates:
     """The states of all seeds of an experiment, in groups that run side by side."""
 
     def __init__(self, experiment: Experiment, vectorised: bool | None = None) -> None:
-        self._programs = programs = Programs(experiment)
+        programs = Programs(experiment)
         self._devices = worker_devices()
         if vectorised is None:
             vectorised = self._devices[0].platform != "cpu"

@@ -1,10 +1,8 @@
 """Measurements in long format: one row for each number."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-
+from fedrl.experiment.files import Array
 from fedrl.experiment.legs import Leg, Record
 from fedrl.experiment.settings import Experiment
 
@@ -23,8 +21,6 @@ AVERAGE = "average"
 TRAIN, HELD_OUT, LEARNING = "train", "held-out", "learning"
 RETURN, DISCOUNTED = "return", "discounted_return"
 LOSS, EXPLORED, UPDATES = "loss", "explored_return", "updates"
-
-Array = np.ndarray[Any, Any]
 
 
 def header() -> str:

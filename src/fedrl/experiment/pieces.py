@@ -7,19 +7,20 @@ replicates start..stop-1 of a part. A piece appears under its name only when it 
 import json
 import os
 import re
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedrl.errors import FedrlError
-from fedrl.experiment.files import locked, write_atomically
+from fedrl.experiment.files import (
+    Arrays,
+    locked,
+    read_arrays,
+    write_arrays,
+    write_atomically,
+)
 
-Arrays = dict[str, np.ndarray[Any, Any]]
 SETTINGS = "settings.json"
 PIECE = re.compile(r"(\d+)-(\d+)\.npz")
 
@@ -70,10 +71,7 @@ class Pieces:
         """Keep the results of replicates start..stop-1."""
         folder = self.path / "pieces" / part
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.SpooledTemporaryFile(max_size=1 << 28) as buffer:
-            np.savez(buffer, allow_pickle=False, **arrays)
-            buffer.seek(0)
-            write_atomically(folder / f"{start:08d}-{stop:08d}.npz", buffer.read())
+        write_arrays(folder / f"{start:08d}-{stop:08d}.npz", arrays)
 
     def pieces(self, part: str) -> list[tuple[int, int, Path]]:
         """(start, stop, file) of what is done, in order."""
@@ -103,10 +101,8 @@ class Pieces:
                 )
             done = stop
             try:
-                # Opened here: NumPy would leave a damaged file open.
-                with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                    loaded.append({name: arrays[name] for name in arrays.files})
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+                loaded.append(read_arrays(file))
+            except Exception as error:
                 raise FedrlError(
                     f"{file} is damaged ({error}): delete it and run the same command again"
                 ) from None

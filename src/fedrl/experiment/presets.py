@@ -1,5 +1,7 @@
 """Experiments by name: where to start from."""
 
+from dataclasses import replace
+
 from fedrl.errors import unknown_name
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.families.acrobots import Acrobots
@@ -7,83 +9,65 @@ from fedrl.families.cartpoles import CartPoles
 from fedrl.federation.local_engine import Survives
 from fedrl.learners.dqn import DQN
 
-RELEASED = Survives(replay=False, optimizer=False, target=False)
+# The learner of the paper's released experiments, and what ours change of it.
+RELEASED_LEARNER = DQN(
+    hidden=(128,),
+    batch=16,
+    lr=1e-3,
+    gamma=0.9,
+    replay=1000,
+    learning_starts=32,
+    target_every=10,
+    epsilon_end=0.0,
+)
+LEARNER = replace(
+    RELEASED_LEARNER,
+    gamma=0.99,
+    # The replay holds the whole run: with a shorter one agents unlearn what they could.
+    replay=20_000,
+    learning_starts=100,
+    target_every=100,
+    epsilon_end=0.05,
+)
+
+CARTPOLES = Experiment(
+    name="cartpoles-dqnavg", family=CartPoles(), learner=LEARNER, E=500, updates=20_000
+)
+ACROBOTS = Experiment(
+    name="acrobots-dqnavg",
+    family=Acrobots(),
+    learner=replace(LEARNER, replay=30_000, epsilon_decay=0.999),
+    E=500,
+    updates=30_000,
+)
+CARTPOLES_RELEASED = Experiment(
+    name="cartpoles-dqnavg-released",
+    family=CartPoles(),
+    learner=RELEASED_LEARNER,
+    E=12,
+    unit="episodes",
+    updates=480,
+    survives=Survives(replay=False, optimizer=False, target=False),
+    initialisation="per-agent",
+    evaluation=Evaluation(every=12),
+)
+ACROBOTS_RELEASED = replace(
+    CARTPOLES_RELEASED,
+    name="acrobots-dqnavg-released",
+    family=Acrobots(time_limit=1000),
+    learner=replace(RELEASED_LEARNER, lr=1e-4),
+    E=1,
+    updates=100,
+    evaluation=Evaluation(every=5),
+)
 
 PRESETS: dict[str, tuple[str, Experiment]] = {
     experiment.name: (what, experiment)
     for what, experiment in (
-        (
-            "DQNAvg on poles of different lengths",
-            Experiment(
-                name="cartpoles-dqnavg",
-                family=CartPoles(),
-                # The replay holds the whole run: with a shorter one agents unlearn what they could.
-                learner=DQN(hidden=(128,), batch=16, lr=1e-3, replay=20_000, target_every=100),
-                E=500,
-                updates=20_000,
-            ),
-        ),
-        (
-            "DQNAvg on acrobots of different masses",
-            Experiment(
-                name="acrobots-dqnavg",
-                family=Acrobots(),
-                learner=DQN(
-                    hidden=(128,),
-                    batch=16,
-                    lr=1e-3,
-                    replay=30_000,
-                    target_every=100,
-                    epsilon_decay=0.999,
-                ),
-                E=500,
-                updates=30_000,
-            ),
-        ),
-        (
-            "CartPoles with the settings of the paper's released experiments",
-            Experiment(
-                name="cartpoles-dqnavg-released",
-                family=CartPoles(),
-                learner=DQN(
-                    hidden=(128,),
-                    batch=16,
-                    lr=1e-3,
-                    gamma=0.9,
-                    replay=1000,
-                    learning_starts=32,
-                    epsilon_end=0.0,
-                ),
-                E=12,
-                unit="episodes",
-                updates=480,
-                survives=RELEASED,
-                initialisation="per-agent",
-                evaluation=Evaluation(every=12),
-            ),
-        ),
-        (
-            "Acrobots with the settings of the paper's released experiments",
-            Experiment(
-                name="acrobots-dqnavg-released",
-                family=Acrobots(time_limit=1000),
-                learner=DQN(
-                    hidden=(128,),
-                    batch=16,
-                    lr=1e-4,
-                    gamma=0.9,
-                    replay=1000,
-                    learning_starts=32,
-                    epsilon_end=0.0,
-                ),
-                E=1,
-                unit="episodes",
-                updates=100,
-                survives=RELEASED,
-                initialisation="per-agent",
-                evaluation=Evaluation(every=5),
-            ),
-        ),
+        ("DQNAvg on poles of different lengths", CARTPOLES),
+        ("DQNAvg on acrobots of different masses", ACROBOTS),
+        ("CartPoles with the settings of the paper's released experiments", CARTPOLES_RELEASED),
+        ("Acrobots with the settings of the paper's released experiments", ACROBOTS_RELEASED),
     )
 }
 """(what it is, the experiment), by name."""

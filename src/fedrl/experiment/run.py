@@ -20,7 +20,6 @@ from fedrl.keys import Purpose
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = np.ndarray[Any, Any]
 Policy = Callable[[Any], Any]
 
 

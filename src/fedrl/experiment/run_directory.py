@@ -7,7 +7,6 @@ checkpoints/      the state of everything
 models.npz        the final parameters; its presence says that the run is finished
 """
 
-import io
 import json
 import shutil
 from contextlib import AbstractContextManager
@@ -15,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.experiment import metrics
-from fedrl.experiment.files import locked, write_atomically
+from fedrl.experiment.files import (
+    Arrays,
+    locked,
+    read_arrays,
+    write_arrays,
+    write_atomically,
+)
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import from_toml, to_toml
 
@@ -115,20 +119,17 @@ class RunDirectory:
         files = sorted((self.path / "metrics").glob("[0-9]*.csv"))
         return metrics.header() + "".join(file.read_text("utf-8") for file in files)
 
-    def finish(self, models: dict[str, np.ndarray[Any, Any]]) -> None:
+    def finish(self, models: Arrays) -> None:
         """Write what a finished run consists of. Safe to be killed in and done again."""
         write_atomically(self.path / METRICS, self.metrics_text().encode())
         shutil.rmtree(self.path / "metrics", ignore_errors=True)
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **models)
-        write_atomically(self.path / MODELS, buffer.getvalue())
+        write_arrays(self.path / MODELS, models)
 
-    def models(self) -> dict[str, np.ndarray[Any, Any]]:
+    def models(self) -> Arrays:
         """The final parameters by name."""
         if not self.finished:
             raise FedrlError(f"{self.path} is not finished: `fedrl resume {self.path}` goes on")
-        with (self.path / MODELS).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        return read_arrays(self.path / MODELS)
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """An experiment, described completely: same description, same results."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import inf, isinf
 from typing import Literal
@@ -134,6 +134,7 @@ class Experiment:
     @property
     def digest(self) -> str:
         """A short name for exactly these settings."""
+        # Here, because reading TOML makes experiments and so needs this module.
         from fedrl.experiment.toml import to_toml
 
         return sha256(to_toml(self).encode()).hexdigest()[:8]
@@ -145,6 +146,4 @@ class Experiment:
 
     def without_communication(self) -> "Experiment":
         """The same experiment with E = inf: Baseline and "average once at the end"."""
-        from dataclasses import replace
-
         return replace(self, E=inf)

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.keys import numbered
 
 # A counter of steps is 32 bits wide.
 MOST_STEPS = 2**31 - 1
@@ -74,10 +75,15 @@ class ControlFamily(ABC):
         arguments.settle(self, **{field: (low, high)})
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
-        """n draws of theta, shape (n, number of varied constants)."""
+        """n thetas, (n, number of varied constants); the first few do not depend on n."""
         low = jnp.array([varied.low for varied in self.varied], jnp.float32)
         high = jnp.array([varied.high for varied in self.varied], jnp.float32)
-        return jax.random.uniform(key, (n, len(self.varied)), jnp.float32, low, high)
+
+        def one(key: jax.Array) -> jax.Array:
+            return jax.random.uniform(key, low.shape, jnp.float32, low, high)
+
+        thetas: jax.Array = jax.vmap(one)(numbered(key, n))
+        return thetas
 
     def check_theta(self, theta: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
         """One theta as a vector; positive numbers, also outside the range drawn from."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrl.families.control_family import Constants, ControlFamily
-from fedrl.keys import Purpose
+from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN, Learned
 from fedrl.learners.replay import Transition, pack, sample, unpack
 
@@ -74,8 +74,7 @@ def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
     """Keys of one agent of one replicate."""
 
     def key(purpose: Purpose) -> jax.Array:
-        root = jax.random.fold_in(jax.random.key(seed), purpose)
-        return jax.random.fold_in(jax.random.fold_in(root, replicate), agent)
+        return jax.random.fold_in(replicate_key(seed, replicate, purpose), agent)
 
     return Keys(key(Purpose.ACTING), key(Purpose.SAMPLING))
 

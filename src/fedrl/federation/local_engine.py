@@ -69,11 +69,6 @@ class Federation(NamedTuple):
     clock: Clock
 
 
-def thetas(family: ControlFamily, key: jax.Array, n: int) -> jax.Array:
-    """n thetas, of which the first few do not depend on n."""
-    return jax.vmap(lambda key: family.sample(key, 1)[0])(numbered(key, n))
-
-
 class Environments(NamedTuple):
     """The constants of a replicate's agents, and the keys of their random numbers."""
 
@@ -110,7 +105,7 @@ class LocalEngine:
     def environments(self, replicate: jax.Array) -> tuple[Environments, jax.Array]:
         """The agents' environments, and their thetas."""
         key = replicate_key(self.seed, replicate, Purpose.ENVIRONMENTS)
-        theta = thetas(self.family, key, self.agents)
+        theta = self.family.sample(key, self.agents)
         keys = jax.vmap(lambda agent: agent_keys(self.seed, replicate, agent))(
             jnp.arange(self.agents)
         )
@@ -262,7 +257,6 @@ class LocalEngine:
     def _block_draws(self, clock: Clock, keys: Keys) -> Draws:
         """The random numbers of the next units: units first, then steps in a unit, then agents."""
         k = self.learner.update_every
-
         axis = self._clock_axis
         draw_steps = jax.vmap(partial(step_draws, self.family), in_axes=(0, axis))
         draw_batches = jax.vmap(partial(batch_draws, self.learner), in_axes=(0, axis))

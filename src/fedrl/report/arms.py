@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedrl.errors import FedrlError
+from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
 from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 OWN = "own environment"
 SPLITS = (TRAIN, HELD_OUT, OWN)
 BASELINE = "Baseline"
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -1,36 +1,25 @@
 """Live progress of a run: how much is done, how long the rest takes, the latest returns."""
 
 import warnings
-from types import TracebackType
+from contextlib import ExitStack
 
 from rich.console import Console
 
 from fedrl.report.progress import WorkProgress
 
 
-class RunProgress:
+class RunProgress(ExitStack):
     """Shows what a run tells about itself (see `experiment.driver.Watcher`)."""
 
     def __init__(self, title: str, console: Console) -> None:
+        super().__init__()
         self._title, self._console = title, console
         self._work: WorkProgress | None = None
         self._headline = "compiling"
 
-    def __enter__(self) -> "RunProgress":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._work is not None:
-            self._work.__exit__(kind, error, trace)
-
     def begin(self, total: float, done: float) -> None:
-        self._work = WorkProgress(self._title, total, done, self._console)
-        self._work.__enter__()
+        work = WorkProgress(self._title, total, done, self._console)
+        self._work = self.enter_context(work)
 
     def advance(self, amount: float) -> None:
         if self._work is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrl.experiment.pieces import Arrays
+from fedrl.experiment.files import Arrays
 from fedrl.federation.blocks import available_cores
 from fedrl.federation.problems import DrawnProblems, Floats
 from fedrl.federation.replicates import Outcome, Schedule, run_replicates
