@@ -226,3 +226,10 @@ def test_show_makes_a_moving_picture_of_the_environment(runs, tmp_path, capsys):
     other = tmp_path / "new" / "film.gif"
     assert main(["show", str(runs[0]), "--theta", "0.4", "--out", str(other)]) == 0
     assert other.read_bytes() == (runs[0] / "figures" / "episode-0.4-seed0.gif").read_bytes()
+
+
+def test_the_list_shows_every_preset_by_its_whole_name(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out.split()
+    assert set(PRESETS) <= set(shown)

@@ -89,7 +89,8 @@ class List:
 
         table = Table(box=None, pad_edge=False)
         for column in ("kind", "name", "what it is", "settings"):
-            table.add_column(column)
+            # A name is there to be copied, so it is never cut off.
+            table.add_column(column, no_wrap=column == "name")
         for name, (what, experiment) in PRESETS.items():
             table.add_row("preset", name, what, f"E={experiment.E:g} {experiment.unit}")
         kinds: tuple[tuple[str, Mapping[str, type]], ...] = (
