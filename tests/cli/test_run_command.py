@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fedrl.cli.main import main
-from fedrl.experiment.presets import preset
+from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.toml import from_toml, to_toml
 from tiny import TINY, compilations_kept
 
