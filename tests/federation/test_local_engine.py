@@ -100,7 +100,7 @@ class ObviousAgent:
         self.act, self.update, self.move, self.draw_step, self.draw_batch = functions
         self.keys = agent_keys(engine.seed, replicate, agent)
         root = replicate_key(engine.seed, replicate, Purpose.ENVIRONMENTS)
-        theta = self.family.sample(jax.random.fold_in(root, agent), 1)[0]
+        theta = self.family.sample(root, engine.agents)[agent]
         self.constants = self.family.constants(theta)
         root = replicate_key(engine.seed, replicate, Purpose.NETWORK)
         number = agent if engine.initialisation == "per-agent" else 0
