@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrl.families.control_family import ControlFamily
+from fedrl.families.control_family import ControlFamily, State
 from fedrl.keys import numbered
 
 Policy = Callable[[Any, jax.Array], jax.Array]
@@ -35,17 +35,16 @@ def greedy_returns(
     """
     constants = jax.vmap(family.constants)(theta)
 
-    def starts(key: jax.Array) -> jax.Array:
-        states: jax.Array = jax.vmap(family.reset)(numbered(key, episodes))
-        return states
+    def starts(key: jax.Array) -> State:
+        return jax.vmap(family.reset)(numbered(key, episodes))
 
     first = jax.vmap(starts)(numbered(key, theta.shape[0]))
     n_models = jax.tree.leaves(models)[0].shape[0]
-    states = jnp.broadcast_to(first, (n_models, *first.shape))
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), first)
     # Models share the environments' constants; episodes share their environment's.
     step = jax.vmap(jax.vmap(jax.vmap(family.step, in_axes=(0, 0, None))), in_axes=(0, 0, None))
     observe = jax.vmap(jax.vmap(jax.vmap(family.observe)))
-    zeros = jnp.zeros(states.shape[:3], jnp.float32)
+    zeros = jnp.zeros((n_models, theta.shape[0], episodes), jnp.float32)
 
     def play(carry: Any) -> Any:
         t, discount, states, alive, total, discounted = carry
@@ -53,6 +52,8 @@ def greedy_returns(
         states, reward, terminated = step(states, actions, constants)
         earned = jnp.where(alive, reward, 0.0)
         alive = alive & ~terminated
+        # What is over need not be simulated any more: a host may leave out what is not a number.
+        states = jax.tree.map(lambda leaf: _where_alive(alive, leaf), states)
         return (
             t + 1,
             discount * gamma,
@@ -70,3 +71,7 @@ def greedy_returns(
     start = (jnp.int32(0), jnp.float32(1), states, zeros == 0, zeros, zeros)
     *_, total, discounted = jax.lax.while_loop(goes_on, play, start)
     return Returns(total.mean(-1), discounted.mean(-1))
+
+
+def _where_alive(alive: jax.Array, leaf: jax.Array) -> jax.Array:
+    return jnp.where(alive.reshape(*alive.shape, *(1,) * (leaf.ndim - alive.ndim)), leaf, jnp.nan)

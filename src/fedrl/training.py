@@ -40,7 +40,7 @@ def in_words(experiment: Experiment) -> str:
     """What is about to be done, for people."""
     E = f"E = {int(experiment.E)}" if experiment.communicates else "no communication"
     rows = experiment.agents * experiment.seeds * experiment.learner.replay
-    megabytes = rows * row_bytes(experiment.family.observation_size, 1) / 1e6
+    megabytes = rows * row_bytes(*experiment.family.remembered) / 1e6
     return (
         f"{experiment.name}: {experiment.agents} agents x {experiment.seeds} seeds, "
         f"{experiment.updates:,} {experiment.unit} each, {E}; replay {megabytes:,.0f} MB"

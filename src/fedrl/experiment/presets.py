@@ -6,7 +6,9 @@ from fedrl.errors import unknown_name
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
+from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.federation.local_engine import Survives
+from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 
 # The learner of the paper's released experiments, and what ours change of it.
@@ -61,13 +63,58 @@ ACROBOTS_RELEASED = replace(
     evaluation=Evaluation(every=5),
 )
 
+# Robots: an agent's steps, and the paper's lengths of a round, are those of the released ones.
+RELEASED_DDPG = DDPG(
+    hidden=(400, 300),
+    action_layer=1,
+    actor_lr=1e-4,
+    critic_lr=1e-4,
+    batch=64,
+    replay=100_000,
+    learning_starts=1000,
+    tau=1e-3,
+    warmup="policy",
+    exploration="ou",
+    sigma=0.2,
+    ou_theta=0.15,
+)
+HALFCHEETAHS = Experiment(
+    name="halfcheetahs-ddpgavg",
+    family=HalfCheetahs(),
+    learner=DDPG(),
+    E=1000,
+    updates=320_000,
+    evaluation=Evaluation(every=20_000, episodes=1),
+    seeds=1,
+)
+HOPPERS = replace(HALFCHEETAHS, name="hoppers-ddpgavg", family=Hoppers())
+HALFCHEETAHS_RELEASED = replace(
+    HALFCHEETAHS,
+    name="halfcheetahs-ddpgavg-released",
+    family=HalfCheetahs(time_limit=1000, thighs="together"),
+    learner=RELEASED_DDPG,
+    E=20_000,
+    survives=Survives(replay=False, optimizer=False, target=False),
+    initialisation="per-agent",
+)
+HOPPERS_RELEASED = replace(
+    HALFCHEETAHS_RELEASED, name="hoppers-ddpgavg-released", family=Hoppers()
+)
+
 PRESETS: dict[str, tuple[str, Experiment]] = {
     experiment.name: (what, experiment)
     for what, experiment in (
         ("DQNAvg on poles of different lengths", CARTPOLES),
         ("DQNAvg on acrobots of different masses", ACROBOTS),
+        ("DDPGAvg on half-cheetahs with different thighs", HALFCHEETAHS),
+        ("DDPGAvg on hoppers with different legs", HOPPERS),
         ("CartPoles with the settings of the paper's released experiments", CARTPOLES_RELEASED),
         ("Acrobots with the settings of the paper's released experiments", ACROBOTS_RELEASED),
+        (
+            "HalfCheetahs with the settings of the paper's released experiments",
+            HALFCHEETAHS_RELEASED,
+        ),
+        ("Hoppers with the settings of the paper's released experiments", HOPPERS_RELEASED),
     )
 }
 """(what it is, the experiment), by name."""

@@ -3,18 +3,23 @@
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import inf, isinf
-from typing import Literal
+from typing import Literal, get_args
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import MOST_STEPS
+from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.federation.aggregate import Mean
 from fedrl.federation.local_engine import LocalEngine, Survives, Unit
+from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 
 MOST_EVALUATIONS = 100_000
+
+Family = CartPoles | Acrobots | HalfCheetahs | Hoppers
+Learning = DQN | DDPG
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,9 @@ class Experiment:
 
     name: str
     """What the run is called; the run directory begins with it."""
-    family: CartPoles | Acrobots
+    family: Family
     """Where the environments come from."""
-    learner: DQN = field(default_factory=DQN)
+    learner: Learning = field(default_factory=DQN)
     """What an agent does between two communications."""
     aggregator: Mean = field(default_factory=Mean)
     """What the server does with the agents' parameters."""
@@ -71,8 +76,8 @@ class Experiment:
             raise FedrlError(
                 f"name must consist of letters, digits, '-', '_' and '.', got {self.name!r}"
             )
-        arguments.of_kind("family", self.family, CartPoles, Acrobots)
-        arguments.of_kind("learner", self.learner, DQN)
+        arguments.of_kind("family", self.family, *get_args(Family))
+        arguments.of_kind("learner", self.learner, *get_args(Learning))
         arguments.of_kind("aggregator", self.aggregator, Mean)
         arguments.of_kind("survives", self.survives, Survives)
         arguments.of_kind("evaluation", self.evaluation, Evaluation)
@@ -89,6 +94,13 @@ class Experiment:
             raise FedrlError(
                 f"E = {self.E:g} is longer than the training ({self.updates} {self.unit}), so the "
                 "agents would communicate once at the end: use E = inf to never communicate"
+            )
+        if self.family.continuous != self.learner.continuous:
+            kind = "continuous" if self.family.continuous else "discrete"
+            fit = (x.name for x in get_args(Learning) if x.continuous == self.family.continuous)
+            raise FedrlError(
+                f"{self.family.name} has {kind} actions, which {self.learner.name} does not learn: "
+                f"choose another learner ({', '.join(fit)})"
             )
         self._refuse_too_long()
         between = max(self.evaluation.every, self.E if self.communicates else 1)

@@ -5,6 +5,7 @@ from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import ControlFamily
 from fedrl.families.counterexamples import Doors, ImaginaryIsBetter, QAvgTrap, StartMatters
 from fedrl.families.random_mdps import RandomMDPs
+from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.families.tabular_family import TabularFamily, Task
 from fedrl.families.windy_cliffs import WindyCliffs
 
@@ -15,6 +16,8 @@ __all__ = [
     "CartPoles",
     "ControlFamily",
     "Doors",
+    "HalfCheetahs",
+    "Hoppers",
     "ImaginaryIsBetter",
     "QAvgTrap",
     "RandomMDPs",
@@ -31,6 +34,6 @@ FAMILIES: dict[str, type[TabularFamily]] = {
 """Tabular families by name."""
 
 CONTROL_FAMILIES: dict[str, type[ControlFamily]] = {
-    family.name: family for family in (CartPoles, Acrobots)
+    family.name: family for family in (CartPoles, Acrobots, HalfCheetahs, Hoppers)
 }
 """Simulated families by name."""

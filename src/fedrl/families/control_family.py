@@ -20,7 +20,8 @@ from fedrl.keys import numbered
 # A counter of steps is 32 bits wide.
 MOST_STEPS = 2**31 - 1
 
-State = jax.Array
+State = Any
+"""A tree of arrays; for most families a single vector."""
 Constants = Any
 
 
@@ -32,6 +33,18 @@ class Varied:
     low: float
     high: float
     what: str
+    possible: tuple[float, float] | None = None
+    """Smallest and largest value that makes sense; otherwise any positive number."""
+
+    @property
+    def allowed(self) -> str:
+        if self.possible is None:
+            return f"{self.name} above 0"
+        return "{} from {:g} to {:g}".format(self.name, *self.possible)
+
+    def allows(self, value: float) -> bool:
+        low, high = self.possible or (1e-30, 1e30)
+        return low <= value <= high
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,8 @@ class ControlFamily(ABC):
     name: ClassVar[str]
     observation_size: ClassVar[int]
     actions: ClassVar[int]
+    """How many there are; if `continuous`, of how many numbers in [-1, 1] one consists."""
+    continuous: ClassVar[bool] = False
 
     time_limit: int
     """Steps after which an episode is cut off (truncated, not terminated)."""
@@ -52,6 +67,11 @@ class ControlFamily(ABC):
         )
 
     @property
+    def remembered(self) -> tuple[int, int]:
+        """Numbers of an observation and of an action, as transitions are remembered."""
+        return self.observation_size, self.actions if self.continuous else 1
+
+    @property
     @abstractmethod
     def varied(self) -> tuple[Varied, ...]:
         """What theta consists of, in order."""
@@ -61,14 +81,16 @@ class ControlFamily(ABC):
     def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Largest size of every component of an observation, to either side of 0."""
 
-    def _settle_range(self, field: str) -> None:
+    def _settle_range(self, field: str, possible: tuple[float, float] = (1e-30, 1e30)) -> None:
         """Check a field that holds the range of a varied constant."""
         given = getattr(self, field)
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise FedrlError(f"family.{field} must be two numbers, got {given!r}")
-        allowed = "two positive numbers below 1e30, the smaller one first"
+        smallest, largest = possible
+        allowed = f"two numbers from {smallest:g} to {largest:g}, the smaller one first"
         low, high = (
-            arguments.number(f"family.{field}", x, allowed, lambda x: 0 < x < 1e30) for x in given
+            arguments.number(f"family.{field}", x, allowed, lambda x: smallest <= x <= largest)
+            for x in given
         )
         if low > high:
             raise FedrlError(f"family.{field} must be {allowed}, got {given!r}")
@@ -86,16 +108,18 @@ class ControlFamily(ABC):
         return thetas
 
     def check_theta(self, theta: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """One theta as a vector; positive numbers, also outside the range drawn from."""
+        """One theta as a vector; also outside the range drawn from, where that makes sense."""
         try:
             with np.errstate(over="ignore"):  # too large becomes inf, which is refused below
                 vector = np.atleast_1d(np.asarray(theta, np.float32))
         except (TypeError, ValueError):
             vector = np.full(1, np.nan, np.float32)
-        names = ", ".join(varied.name for varied in self.varied)
-        if vector.shape != (len(self.varied),) or not (vector > 0).all() or np.isinf(vector).any():
+        if vector.shape != (len(self.varied),) or not all(
+            varied.allows(value) for varied, value in zip(self.varied, vector, strict=True)
+        ):
+            allowed = ", ".join(varied.allowed for varied in self.varied)
             raise FedrlError(
-                f"theta of {self.name} must be {len(self.varied)} positive number(s) ({names}), "
+                f"theta of {self.name} must be {len(self.varied)} number(s) ({allowed}), "
                 f"got {theta!r}"
             )
         return vector

@@ -10,19 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrl.families.control_family import Constants, ControlFamily
+from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
-from fedrl.learners.dqn import DQN, Learned
+from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.replay import Transition, pack, sample, unpack
 
 
 class World(NamedTuple):
     """An environment in the middle of an episode."""
 
-    state: jax.Array
+    state: State
     steps: jax.Array
     collected: jax.Array
     """Undiscounted return so far."""
+    noise: Any
+    """What the agent's exploration remembers."""
 
 
 class Seen(NamedTuple):
@@ -54,8 +56,15 @@ class Clock(NamedTuple):
 class StepDraws(NamedTuple):
     """Random numbers of one environment step."""
 
-    action: jax.Array
-    reset: jax.Array
+    action: Any
+    reset: State
+
+
+class BatchDraws(NamedTuple):
+    """Random numbers of one update."""
+
+    pick: jax.Array
+    update: Any
 
 
 class Keys(NamedTuple):
@@ -79,28 +88,36 @@ def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
     return Keys(key(Purpose.ACTING), key(Purpose.SAMPLING))
 
 
-def new_world(family: ControlFamily, key: jax.Array) -> World:
+def new_world(family: ControlFamily, learner: Learner, state: State) -> World:
     """The beginning of an episode."""
-    return World(family.reset(key), jnp.int32(0), jnp.float32(0))
+    return World(state, jnp.int32(0), jnp.float32(0), learner.noise(family.actions))
 
 
-def step_draws(family: ControlFamily, keys: Keys, step: jax.Array) -> StepDraws:
+def step_draws(
+    family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array
+) -> StepDraws:
     """The random numbers of an agent's step number `step`, whatever was drawn before."""
     key = jax.random.fold_in(keys.acting, step)
     return StepDraws(
-        action=jax.random.uniform(jax.random.fold_in(key, 0), (2,)),
+        action=learner.acting_draws(jax.random.fold_in(key, 0), family.actions),
         reset=family.reset(jax.random.fold_in(key, 1)),
     )
 
 
-def batch_draws(learner: DQN, keys: Keys, update: jax.Array) -> jax.Array:
+def batch_draws(
+    family: ControlFamily, learner: Learner, keys: Keys, update: jax.Array
+) -> BatchDraws:
     """The random numbers of an agent's update number `update`."""
-    return jax.random.uniform(jax.random.fold_in(keys.sampling, update), (learner.batch,))
+    key = jax.random.fold_in(keys.sampling, update)
+    return BatchDraws(
+        pick=jax.random.uniform(key, (learner.batch,)),
+        update=learner.update_draws(jax.random.fold_in(key, 0), family.actions),
+    )
 
 
 def interact(
     family: ControlFamily,
-    learner: DQN,
+    learner: Learner,
     agent: Agent,
     clock: Clock,
     constants: Constants,
@@ -109,7 +126,9 @@ def interact(
     """One environment step, and what to remember of it. After an episode a new one begins."""
     world = agent.world
     observation = family.observe(world.state)
-    action = learner.act(agent.learned.params, observation, draws.action, clock.updates)
+    action, noise = learner.act(
+        agent.learned.params, observation, world.noise, draws.action, clock.updates
+    )
     state, reward, terminated = family.step(world.state, action, constants)
     transition = Transition(observation, action, reward, family.observe(state), terminated)
     steps, collected = world.steps + 1, world.collected + reward
@@ -118,25 +137,23 @@ def interact(
         collected=agent.seen.collected + jnp.where(done, collected, 0.0),
         episodes=agent.seen.episodes + done,
     )
-    world = World(
-        jnp.where(done, draws.reset, state),
-        jnp.where(done, 0, steps),
-        jnp.where(done, 0.0, collected),
-    )
+    going_on = World(state, steps, collected, noise)
+    afresh = new_world(family, learner, draws.reset)
+    world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
     return Agent(agent.learned, world, seen), pack(transition)
 
 
 def learn(
     family: ControlFamily,
-    learner: DQN,
+    learner: Learner,
     agent: Agent,
     rows: jax.Array,
     clock: Clock,
-    uniform: jax.Array,
+    draws: BatchDraws,
 ) -> Agent:
     """One update from a batch of the agent's own memory."""
-    batch = unpack(sample(rows, uniform, clock.stored), family.observation_size)
-    learned, loss = learner.update(agent.learned, batch, clock.updates + 1)
+    batch = unpack(sample(rows, draws.pick, clock.stored), family.observation_size)
+    learned, loss = learner.update(agent.learned, batch, draws.update, clock.updates + 1)
     seen = agent.seen._replace(loss=agent.seen.loss + loss, updates=agent.seen.updates + 1)
     return agent._replace(learned=learned, seen=seen)
 

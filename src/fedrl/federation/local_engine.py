@@ -17,9 +17,11 @@ from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily
 from fedrl.federation.agent import (
     Agent,
+    BatchDraws,
     Clock,
     Keys,
     StepDraws,
+    World,
     agent_keys,
     batch_draws,
     interact,
@@ -32,7 +34,7 @@ from fedrl.federation.agent import (
 from fedrl.federation.aggregate import Mean
 from fedrl.keys import Purpose, numbered, replicate_key
 from fedrl.learners import replay
-from fedrl.learners.dqn import DQN
+from fedrl.learners.learner import Learner
 
 Tree = TypeVar("Tree")
 
@@ -80,7 +82,7 @@ class Draws(NamedTuple):
     """Random numbers of one unit."""
 
     steps: StepDraws
-    batch: jax.Array
+    batch: BatchDraws
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class LocalEngine:
     """The programs of an experiment; every function is pure and about one replicate."""
 
     family: ControlFamily
-    learner: DQN
+    learner: Learner
     aggregator: Mean
     agents: int
     unit: Unit
@@ -125,11 +127,14 @@ class LocalEngine:
             if self.initialisation == "shared"
             else jax.vmap(learned)(numbered(key, self.agents))
         )
-        worlds = jax.vmap(lambda key: new_world(family, jax.random.fold_in(key, FIRST_RESET)))(
-            environments.keys.acting
-        )
+
+        def world(key: jax.Array) -> World:
+            start = family.reset(jax.random.fold_in(key, FIRST_RESET))
+            return new_world(family, learner, start)
+
+        worlds = jax.vmap(world)(environments.keys.acting)
         agents = Agent(first, worlds, stacked(nothing_seen(), self.agents))
-        rows = stacked(replay.empty(learner.replay, family.observation_size, 1), self.agents)
+        rows = stacked(replay.empty(learner.replay, *family.remembered), self.agents)
         zero = jnp.zeros(() if self.lockstep else (self.agents,), jnp.int32)
         return self._fill(Federation(agents, rows, Clock(zero, zero, zero)), environments)
 
@@ -168,9 +173,8 @@ class LocalEngine:
         axis = self._clock_axis
 
         def step(_: jax.Array, federation: Federation) -> Federation:
-            draws = jax.vmap(partial(step_draws, self.family), in_axes=(0, axis))(
-                environments.keys, federation.clock.steps
-            )
+            draw = jax.vmap(partial(step_draws, self.family, self.learner), in_axes=(0, axis))
+            draws = draw(environments.keys, federation.clock.steps)
             return self._interact(federation, environments, draws)
 
         return _repeat(self.learner.learning_starts, step, federation)
@@ -258,8 +262,9 @@ class LocalEngine:
         """The random numbers of the next units: units first, then steps in a unit, then agents."""
         k = self.learner.update_every
         axis = self._clock_axis
-        draw_steps = jax.vmap(partial(step_draws, self.family), in_axes=(0, axis))
-        draw_batches = jax.vmap(partial(batch_draws, self.learner), in_axes=(0, axis))
+        both = (self.family, self.learner)
+        draw_steps = jax.vmap(partial(step_draws, *both), in_axes=(0, axis))
+        draw_batches = jax.vmap(partial(batch_draws, *both), in_axes=(0, axis))
         units, within = jnp.arange(BLOCK), jnp.arange(k)
 
         def steps_of_unit(j: jax.Array) -> StepDraws:

@@ -1,7 +1,7 @@
 """DQN: what an agent with discrete actions does between two communications."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,40 +9,16 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.networks import MLP
 from fedrl.learners.replay import Transition
 
-# Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
-LARGEST = 1 << 16
-
-
-class Learned(NamedTuple):
-    """What an agent has learnt so far."""
-
-    params: Any
-    """What is communicated."""
-    target: Any
-    optimizer: Any
-
-
 @dataclass(frozen=True)
-class DQN:
+class DQN(Learner):
     """Deep Q-learning with experience replay; the server averages Q-networks."""
 
-    hidden: tuple[int, ...] = (128,)
-    """Widths of the hidden layers."""
     lr: float = 1e-3
     """Step size of Adam."""
-    gamma: float = 0.99
-    """Discount factor."""
-    batch: int = 16
-    """Transitions in an update."""
-    replay: int = 10_000
-    """Transitions an agent remembers."""
-    learning_starts: int = 100
-    """Steps an agent explores before its first update, and again when its replay was emptied."""
-    update_every: int = 1
-    """Environment steps for each update."""
     target_every: int = 10
     """Updates between two copies of the network to the target network."""
     loss: Literal["mse", "huber"] = "mse"
@@ -61,26 +37,16 @@ class DQN:
     """Linear exploration: updates until the end value."""
 
     name: ClassVar[str] = "dqn"
+    continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.hidden, (tuple, list)):
-            raise FedrlError(f"learner.hidden must be a list of widths, got {self.hidden!r}")
-        whole, number = arguments.whole, arguments.number
-        counts = ("learning_starts", "target_every", "epsilon_updates")
-        sizes = ("batch", "update_every")
+        super().__post_init__()
         shares = ("epsilon_start", "epsilon_end", "epsilon_decay")
         arguments.settle(
             self,
-            hidden=tuple(whole("learner.hidden", w, largest=LARGEST) for w in self.hidden),
-            lr=number(
-                "learner.lr", self.lr, "a number from 1e-30 to 1e30", lambda x: 1e-30 <= x <= 1e30
-            ),
-            gamma=number("learner.gamma", self.gamma, "a number in [0, 1)", lambda x: 0 <= x < 1),
-            # The most of which every one can be picked with 23 random bits.
-            replay=whole("learner.replay", self.replay, largest=1 << 23),
             double=arguments.flag("learner.double", self.double),
-            **{n: whole(f"learner.{n}", getattr(self, n), largest=2**31 - 1) for n in counts},
-            **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
+            **self._step_sizes("lr"),
+            **self._counts("target_every", "epsilon_updates"),
             **{n: arguments.probability(f"learner.{n}", getattr(self, n)) for n in shares},
         )
         if self.epsilon_end > self.epsilon_start:
@@ -97,7 +63,6 @@ class DQN:
         return self.adopt(params)
 
     def adopt(self, params: Any) -> Learned:
-        """The state of an agent that has the parameters and no history."""
         return Learned(params, params, self._optimizer.init(params))
 
     def epsilon(self, updates: jax.Array) -> jax.Array:
@@ -108,22 +73,28 @@ class DQN:
         share = jnp.minimum(n / self.epsilon_updates, 1.0)
         return self.epsilon_start + share * (self.epsilon_end - self.epsilon_start)
 
+    def acting_draws(self, key: jax.Array, actions: int) -> jax.Array:
+        return jax.random.uniform(key, (2,))
+
     def act(
-        self, params: Any, observation: jax.Array, uniform: jax.Array, updates: jax.Array
-    ) -> jax.Array:
+        self,
+        params: Any,
+        observation: jax.Array,
+        noise: Any,
+        draws: jax.Array,
+        updates: jax.Array,
+    ) -> tuple[jax.Array, Any]:
         """An epsilon-greedy action, from two uniform numbers."""
         q = params(observation)
-        exploring = (uniform[1] * q.shape[-1]).astype(jnp.int32)
-        return jnp.where(uniform[0] < self.epsilon(updates), exploring, jnp.argmax(q, -1))
+        exploring = (draws[1] * q.shape[-1]).astype(jnp.int32)
+        return jnp.where(draws[0] < self.epsilon(updates), exploring, jnp.argmax(q, -1)), noise
 
     def policy(self, params: Any, observation: jax.Array) -> jax.Array:
-        """The greedy action for one observation or many."""
         return jnp.argmax(params(observation), -1)
 
     def update(
-        self, learned: Learned, batch: Transition, updates: jax.Array
+        self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
     ) -> tuple[Learned, jax.Array]:
-        """One gradient step; also the loss. `updates` counts this one."""
         y = self._targets(learned, batch)
         loss, gradient = jax.value_and_grad(self._loss)(learned.params, batch, y)
         steps, optimizer = self._optimizer.update(gradient, learned.optimizer)

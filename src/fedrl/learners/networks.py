@@ -5,6 +5,7 @@ from math import sqrt
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 
 class Affine(eqx.Module):
@@ -48,3 +49,38 @@ class MLP(eqx.Module):
         for layer in hidden:
             x = jax.nn.relu(layer(x))
         return last(x)
+
+
+class Critic(eqx.Module):
+    """Q(s, a): fully connected layers with ReLU between them, one of which the action enters."""
+
+    layers: tuple[Affine, ...]
+    action_layer: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation_size: int,
+        actions: int,
+        hidden: tuple[int, ...],
+        action_layer: int,
+        key: jax.Array,
+    ) -> None:
+        keys = jax.random.split(key, len(hidden) + 1)
+        last = len(hidden)
+        self.layers = tuple(
+            Affine(
+                inputs + (actions if i == action_layer else 0),
+                outputs,
+                keys[i],
+                outputs_first=i == last,
+            )
+            for i, (inputs, outputs) in enumerate(pairwise((observation_size, *hidden, 1)))
+        )
+        self.action_layer = action_layer
+
+    def __call__(self, observation: jax.Array, action: jax.Array) -> jax.Array:
+        x = observation
+        for i, layer in enumerate(self.layers):
+            x = jax.nn.relu(x) if i > 0 else x
+            x = layer(jnp.concatenate([x, action], -1) if i == self.action_layer else x)
+        return x[..., 0]

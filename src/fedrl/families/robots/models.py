@@ -1,0 +1,84 @@
+"""Models of robots, compiled from Gymnasium's descriptions with edited bodies."""
+
+import os
+import sys
+import threading
+import warnings
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrl.errors import FedrlError
+
+if TYPE_CHECKING:
+    import mujoco
+
+    from fedrl.families.robots.robot_family import RobotFamily
+
+MISSING = "robots need MuJoCo, which is not installed: pip install 'fedrl[mujoco]'"
+
+_compiling = threading.Lock()
+
+
+def import_mujoco() -> Any:
+    """MuJoCo, set up to draw without a screen if there is none."""
+    if "mujoco" not in sys.modules and not os.environ.get("DISPLAY"):
+        # It is read once, when MuJoCo is imported; its own default wants a screen.
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    try:
+        import mujoco
+    except ImportError:
+        raise FedrlError(MISSING) from None
+    return mujoco
+
+
+# As many as are trained in and evaluated in at a time by a large experiment; one has 20 kB.
+@lru_cache(maxsize=1 << 14)
+def model(family: "RobotFamily", theta: tuple[float, ...]) -> "mujoco.MjModel":
+    """The robot with a body according to theta, without the textures of its picture."""
+    spec = specification(family, theta)
+    for texture in spec.textures:
+        texture.width = texture.height = 1
+    return compiled(spec)
+
+
+def nominal(family: "RobotFamily") -> "mujoco.MjModel":
+    """The robot in the middle of the family's range."""
+    return model(family, tuple((varied.low + varied.high) / 2 for varied in family.varied))
+
+
+def specification(family: "RobotFamily", theta: tuple[float, ...]) -> "mujoco.MjSpec":
+    """What is compiled to a model."""
+    mujoco = import_mujoco()
+    text = (files("gymnasium") / "envs/mujoco/assets" / family.asset).read_text("utf-8")
+    with _quietly():
+        spec = mujoco.MjSpec.from_string(text)
+    family.edit(spec, theta)
+    return spec
+
+
+def compiled(spec: "mujoco.MjSpec") -> "mujoco.MjModel":
+    """A model with masses and inertias that belong to its geometry."""
+    with _quietly():
+        return spec.compile()
+
+
+class _quietly:  # noqa: N801 (used like a function)
+    """Without MuJoCo's remark that HalfCheetah's file says its total mass in an old way."""
+
+    def __enter__(self) -> None:
+        _compiling.acquire()  # a filter of warnings is for all threads
+        self._filter = warnings.catch_warnings()
+        self._filter.__enter__()
+        warnings.filterwarnings("ignore", message=".*settotalmass.*")
+
+    def __exit__(self, *error: Any) -> None:
+        self._filter.__exit__(*error)
+        _compiling.release()
+
+
+def theta_tuple(theta: np.ndarray[Any, Any]) -> tuple[float, ...]:
+    """Theta as a key of `model`."""
+    return tuple(theta.tolist())

@@ -1,0 +1,209 @@
+"""DDPG: what an agent with continuous actions does between two communications.
+
+With `twin`, `actor_every` and `smoothing` it becomes TD3.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedrl import arguments
+from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.networks import MLP, Critic
+from fedrl.learners.replay import Transition
+
+
+class ActorCritic(NamedTuple):
+    """What the agents average."""
+
+    actor: MLP
+    critics: tuple[Critic, ...]
+    """One, or two with `twin`."""
+
+
+class ActingDraws(NamedTuple):
+    """Random numbers of one action."""
+
+    normal: jax.Array
+    uniform: jax.Array
+
+
+@dataclass(frozen=True)
+class DDPG(Learner):
+    """Deterministic policy gradients with replay; the server averages actors and critics."""
+
+    hidden: tuple[int, ...] = (400, 300)
+    """Widths of the hidden layers of actor and critic."""
+    action_layer: int = 1
+    """The layer of the critic that the action enters, beside what the layer before gives (0: the
+    first one, beside the observation)."""
+    actor_lr: float = 1e-3
+    """Step size of the actor's Adam."""
+    critic_lr: float = 1e-3
+    """Step size of the critic's Adam."""
+    batch: int = 64
+    """Transitions in an update."""
+    replay: int = 100_000
+    """Transitions an agent remembers."""
+    learning_starts: int = 1000
+    """Steps an agent explores before its first update, and again when its replay was emptied."""
+    tau: float = 5e-3
+    """Share of the way that the targets go towards the networks at an update."""
+    warmup: Literal["uniform", "policy"] = "uniform"
+    """How actions are chosen before the first update: at random, or by policy and noise."""
+    exploration: Literal["gaussian", "ou"] = "gaussian"
+    """Noise on actions: independent, or an Ornstein-Uhlenbeck process that starts anew with an
+    episode."""
+    sigma: float = 0.1
+    """Size of the noise of a step; actions are in [-1, 1]."""
+    ou_theta: float = 0.15
+    """Ornstein-Uhlenbeck exploration: share of the noise that is forgotten in a step."""
+    twin: bool = False
+    """Two critics, of which the smaller value is believed (TD3)."""
+    actor_every: int = 1
+    """Updates of the critic for each one of actor and targets (TD3: 2)."""
+    smoothing: float = 0.0
+    """Size of the noise on the target's actions (TD3: 0.2)."""
+    smoothing_clip: float = 0.5
+    """The largest noise on a target's action (TD3: 0.5)."""
+
+    name: ClassVar[str] = "ddpg"
+    continuous: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = ("sigma", "smoothing", "smoothing_clip")
+        allowed = "a number from 0 to 1e30"
+        arguments.settle(
+            self,
+            action_layer=arguments.whole(
+                "learner.action_layer", self.action_layer, smallest=0, largest=len(self.hidden)
+            ),
+            tau=arguments.number(
+                "learner.tau", self.tau, "a number in (0, 1]", lambda x: 0 < x <= 1
+            ),
+            ou_theta=arguments.probability("learner.ou_theta", self.ou_theta),
+            twin=arguments.flag("learner.twin", self.twin),
+            **self._step_sizes("actor_lr", "critic_lr"),
+            **self._counts("actor_every"),
+            **{
+                n: arguments.number(
+                    f"learner.{n}", getattr(self, n), allowed, lambda x: 0 <= x <= 1e30
+                )
+                for n in sizes
+            },
+        )
+        arguments.choice("learner.exploration", self.exploration, ("gaussian", "ou"))
+        arguments.choice("learner.warmup", self.warmup, ("uniform", "policy"))
+
+    def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
+        """Fresh networks, their copies as targets, and Adam's zeros."""
+        actor_key, *critic_keys = jax.random.split(key, 3)
+        actor = MLP((observation_size, *self.hidden, actions), actor_key)
+        critics = tuple(
+            Critic(observation_size, actions, self.hidden, self.action_layer, critic_key)
+            for critic_key in critic_keys[: 2 if self.twin else 1]
+        )
+        return self.adopt(ActorCritic(actor, critics))
+
+    def adopt(self, params: ActorCritic) -> Learned:
+        optimizer = ActorCritic(
+            self._actor_optimizer.init(params.actor), self._critic_optimizer.init(params.critics)
+        )
+        return Learned(params, params, optimizer)
+
+    def acting_draws(self, key: jax.Array, actions: int) -> ActingDraws:
+        normal, uniform = jax.random.split(key)
+        return ActingDraws(
+            jax.random.normal(normal, (actions,)),
+            jax.random.uniform(uniform, (actions,), minval=-1.0, maxval=1.0),
+        )
+
+    def noise(self, actions: int) -> Any:
+        return jnp.zeros(actions) if self.exploration == "ou" else ()
+
+    def act(
+        self,
+        params: ActorCritic,
+        observation: jax.Array,
+        noise: Any,
+        draws: ActingDraws,
+        updates: jax.Array,
+    ) -> tuple[jax.Array, Any]:
+        """The actor's action with noise; before the first update possibly any action."""
+        move = self.sigma * draws.normal
+        if self.exploration == "ou":
+            noise = move = (1 - self.ou_theta) * noise + move
+        action = jnp.clip(self.policy(params, observation) + move, -1.0, 1.0)
+        if self.warmup == "uniform":
+            action = jnp.where(updates == 0, draws.uniform, action)
+        return action, noise
+
+    def policy(self, params: ActorCritic, observation: jax.Array) -> jax.Array:
+        return _actions(params.actor, observation)
+
+    def update_draws(self, key: jax.Array, actions: int) -> Any:
+        return jax.random.normal(key, (self.batch, actions)) if self.smoothing else ()
+
+    def update(
+        self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
+    ) -> tuple[Learned, jax.Array]:
+        """A step of the critic; then one of the actor, with the new critic, and of the targets."""
+        params, target, optimizer = learned
+        y = self._targets(target, batch, draws)
+        loss, gradient = jax.value_and_grad(critic_loss)(params.critics, batch, y)
+        steps, critic_optimizer = self._critic_optimizer.update(gradient, optimizer.critics)
+        critics = optax.apply_updates(params.critics, steps)
+
+        def improve() -> Learned:
+            gradient = jax.grad(actor_loss)(params.actor, critics[0], batch.observation)
+            steps, actor_optimizer = self._actor_optimizer.update(gradient, optimizer.actor)
+            new = ActorCritic(optax.apply_updates(params.actor, steps), critics)
+            nearer = jax.tree.map(lambda old, now: old + self.tau * (now - old), target, new)
+            return Learned(new, nearer, ActorCritic(actor_optimizer, critic_optimizer))
+
+        def leave() -> Learned:
+            rest = ActorCritic(optimizer.actor, critic_optimizer)
+            return Learned(params._replace(critics=critics), target, rest)
+
+        if self.actor_every == 1:
+            return improve(), loss
+        after: Learned = jax.lax.cond(updates % self.actor_every == 0, improve, leave)
+        return after, loss
+
+    @property
+    def _actor_optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.actor_lr)
+
+    @property
+    def _critic_optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.critic_lr)
+
+    def _targets(self, target: ActorCritic, batch: Transition, draws: Any) -> jax.Array:
+        """r + gamma Q_target(s', mu_target(s')), nothing after a terminal state."""
+        action = _actions(target.actor, batch.next_observation)
+        if self.smoothing:
+            clip = self.smoothing_clip
+            action = jnp.clip(action + jnp.clip(self.smoothing * draws, -clip, clip), -1.0, 1.0)
+        values = [critic(batch.next_observation, action) for critic in target.critics]
+        value = jnp.minimum(*values) if self.twin else values[0]
+        return batch.reward + self.gamma * (1.0 - batch.terminated) * value
+
+
+def critic_loss(critics: tuple[Critic, ...], batch: Transition, y: jax.Array) -> jax.Array:
+    """Mean squared distance of Q(s, a) from y, added up over critics."""
+    errors = [critic(batch.observation, batch.action) - y for critic in critics]
+    return jnp.sum(jnp.stack([jnp.mean(error**2) for error in errors]))
+
+
+def actor_loss(actor: MLP, critic: Critic, observation: jax.Array) -> jax.Array:
+    """-Q(s, mu(s)), so that its descent is the deterministic policy gradient's ascent."""
+    return -jnp.mean(critic(observation, _actions(actor, observation)))
+
+
+def _actions(actor: MLP, observation: jax.Array) -> jax.Array:
+    """mu(s), in [-1, 1]."""
+    return jnp.tanh(actor(observation))

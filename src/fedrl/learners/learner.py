@@ -1,0 +1,112 @@
+"""What learners that remember transitions have in common, and what an engine asks of them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+
+from fedrl import arguments
+from fedrl.errors import FedrlError
+from fedrl.learners.replay import Transition
+
+# Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
+LARGEST = 1 << 16
+
+
+class Learned(NamedTuple):
+    """What an agent has learnt so far."""
+
+    params: Any
+    """What is communicated."""
+    target: Any
+    optimizer: Any
+
+
+@dataclass(frozen=True)
+class Learner(ABC):
+    """What an agent does between two communications; knows neither files nor other agents."""
+
+    name: ClassVar[str]
+    continuous: ClassVar[bool]
+    """Whether actions are vectors in [-1, 1] instead of numbers 0, 1, ..."""
+
+    hidden: tuple[int, ...] = (128,)
+    """Widths of the hidden layers."""
+    gamma: float = 0.99
+    """Discount factor."""
+    batch: int = 16
+    """Transitions in an update."""
+    replay: int = 10_000
+    """Transitions an agent remembers."""
+    learning_starts: int = 100
+    """Steps an agent explores before its first update, and again when its replay was emptied."""
+    update_every: int = 1
+    """Environment steps for each update."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hidden, (tuple, list)):
+            raise FedrlError(f"learner.hidden must be a list of widths, got {self.hidden!r}")
+        whole, number = arguments.whole, arguments.number
+        sizes = ("batch", "update_every")
+        arguments.settle(
+            self,
+            hidden=tuple(whole("learner.hidden", w, largest=LARGEST) for w in self.hidden),
+            gamma=number("learner.gamma", self.gamma, "a number in [0, 1)", lambda x: 0 <= x < 1),
+            # The most of which every one can be picked with 23 random bits.
+            replay=whole("learner.replay", self.replay, largest=1 << 23),
+            **self._counts("learning_starts"),
+            **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
+        )
+
+    def _counts(self, *names: str) -> dict[str, int]:
+        """Checked fields that count something."""
+        return {
+            n: arguments.whole(f"learner.{n}", getattr(self, n), largest=2**31 - 1) for n in names
+        }
+
+    def _step_sizes(self, *names: str) -> dict[str, float]:
+        """Checked fields that are step sizes of an optimiser."""
+        allowed = "a number from 1e-30 to 1e30"
+        return {
+            n: arguments.number(
+                f"learner.{n}", getattr(self, n), allowed, lambda x: 1e-30 <= x <= 1e30
+            )
+            for n in names
+        }
+
+    @abstractmethod
+    def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
+        """An agent that has learnt nothing yet."""
+
+    @abstractmethod
+    def adopt(self, params: Any) -> Learned:
+        """The state of an agent that has the parameters and no history."""
+
+    @abstractmethod
+    def acting_draws(self, key: jax.Array, actions: int) -> Any:
+        """The random numbers of one action."""
+
+    def noise(self, actions: int) -> Any:
+        """What exploration remembers from step to step, at the beginning of an episode."""
+        return ()
+
+    @abstractmethod
+    def act(
+        self, params: Any, observation: jax.Array, noise: Any, draws: Any, updates: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        """An action that explores, and what exploration then remembers."""
+
+    @abstractmethod
+    def policy(self, params: Any, observation: jax.Array) -> jax.Array:
+        """The greedy action for one observation or many."""
+
+    def update_draws(self, key: jax.Array, actions: int) -> Any:
+        """The random numbers of one update, beside those that pick its batch."""
+        return ()
+
+    @abstractmethod
+    def update(
+        self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
+    ) -> tuple[Learned, jax.Array]:
+        """One gradient step; also the loss. `updates` counts this one."""
