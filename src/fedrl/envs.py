@@ -20,20 +20,24 @@ from gymnasium.error import ResetNeeded
 
 from fedrl.arguments import choice
 from fedrl.errors import FedrlError
-from fedrl.families import Acrobots, CartPoles, ControlFamily
+from fedrl.families import Acrobots, CartPoles, ControlFamily, HalfCheetahs, Hoppers
 from fedrl.families.control_family import Constants, State
 
 Theta = float | Sequence[float]
 Observation = np.ndarray[Any, np.dtype[np.float32]]
+Action = np.int64 | np.ndarray[Any, np.dtype[np.float32]]
 
-ENTRY_POINTS = {
-    "fedrl/CartPole-v0": "fedrl.envs:make_cartpole",
-    "fedrl/Acrobot-v0": "fedrl.envs:make_acrobot",
-}
 MAX_EPISODE_STEPS = 500
+MAX_ROBOT_STEPS = 1000
+ENTRY_POINTS = {
+    "fedrl/CartPole-v0": ("fedrl.envs:make_cartpole", MAX_EPISODE_STEPS),
+    "fedrl/Acrobot-v0": ("fedrl.envs:make_acrobot", MAX_EPISODE_STEPS),
+    "fedrl/HalfCheetah-v0": ("fedrl.envs:make_half_cheetah", MAX_ROBOT_STEPS),
+    "fedrl/Hopper-v0": ("fedrl.envs:make_hopper", MAX_ROBOT_STEPS),
+}
 
 
-class FamilyEnv(gymnasium.Env[Observation, np.int64]):
+class FamilyEnv(gymnasium.Env[Observation, Action]):
     """One environment of a family; the time limit is left to Gymnasium's wrapper."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
@@ -55,11 +59,15 @@ class FamilyEnv(gymnasium.Env[Observation, np.int64]):
         self.metadata = {**self.metadata, "render_fps": render_fps}
         bounds = family.observation_bounds
         self.observation_space = spaces.Box(-bounds, bounds, dtype=np.float32)
-        self.action_space = spaces.Discrete(family.actions)
+        self.action_space: spaces.Space[Any] = (
+            spaces.Box(-1.0, 1.0, (family.actions,), np.float32)
+            if family.continuous
+            else spaces.Discrete(family.actions)
+        )
         self._cpu = jax.local_devices(backend="cpu")[0]
         with jax.default_device(self._cpu):
             self._constants = jax.device_put(family.constants(jnp.asarray(self.theta)), self._cpu)
-        self._state: jax.Array | None = None
+        self._state: State | None = None
         self._terminated = False
 
     def reset(
@@ -74,18 +82,25 @@ class FamilyEnv(gymnasium.Env[Observation, np.int64]):
         self._terminated = False
         return np.array(observation), {}
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if self._state is None or self._terminated:
             raise ResetNeeded("the episode has not started or is over: call reset() before step()")
-        if not self.action_space.contains(action):
-            raise FedrlError(
-                f"action must be an integer from 0 to {self.family.actions - 1}, got {action!r}"
-            )
         self._state, observation, reward, terminated = _step(
-            self.family, self._state, np.int32(action), self._constants
+            self.family, self._state, self._checked(action), self._constants
         )
         self._terminated = bool(terminated)
         return np.array(observation), float(reward), self._terminated, False, {}
+
+    def _checked(self, action: Action) -> np.ndarray[Any, Any]:
+        n = self.family.actions
+        if self.family.continuous:
+            vector = np.asarray(action, np.float32)
+            if vector.shape != (n,) or not (np.abs(vector) <= 1).all():
+                raise FedrlError(f"action must be {n} numbers from -1 to 1, got {action!r}")
+            return vector
+        if not self.action_space.contains(action):
+            raise FedrlError(f"action must be an integer from 0 to {n - 1}, got {action!r}")
+        return np.asarray(action, np.int32)
 
     def render(self) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
         """A picture of the state, or None (and a warning) without a render mode."""
@@ -106,7 +121,7 @@ def _reset(family: ControlFamily, key: jax.Array) -> tuple[State, jax.Array]:
 
 @partial(jax.jit, static_argnums=0)
 def _step(
-    family: ControlFamily, state: State, action: np.int32, constants: Constants
+    family: ControlFamily, state: State, action: np.ndarray[Any, Any], constants: Constants
 ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
     after, reward, terminated = family.step(state, jnp.asarray(action), constants)
     return after, family.observe(after), reward, terminated
@@ -126,11 +141,23 @@ def make_acrobot(theta: Theta = 1.0, render_mode: str | None = None) -> FamilyEn
     return FamilyEnv(family, theta, render_mode=render_mode, render_fps=15)
 
 
+def make_half_cheetah(theta: Theta = (0.145, 0.133), render_mode: str | None = None) -> FamilyEnv:
+    """A half-cheetah whose thighs have the half-lengths theta; the default is Gymnasium's."""
+    family = HalfCheetahs(time_limit=MAX_ROBOT_STEPS)
+    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=20)
+
+
+def make_hopper(theta: Theta = 0.04, render_mode: str | None = None) -> FamilyEnv:
+    """A hopper whose leg has the radius theta; 0.04 is Gymnasium's."""
+    family = Hoppers(time_limit=MAX_ROBOT_STEPS)
+    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=125)
+
+
 def register() -> None:
     """Make the environments known to Gymnasium; importing this module does so."""
-    for id, entry_point in ENTRY_POINTS.items():
+    for id, (entry_point, max_episode_steps) in ENTRY_POINTS.items():
         if id not in gymnasium.registry:
-            gymnasium.register(id, entry_point, max_episode_steps=MAX_EPISODE_STEPS)
+            gymnasium.register(id, entry_point, max_episode_steps=max_episode_steps)
 
 
 register()

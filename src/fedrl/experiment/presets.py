@@ -97,9 +97,7 @@ HALFCHEETAHS_RELEASED = replace(
     survives=Survives(replay=False, optimizer=False, target=False),
     initialisation="per-agent",
 )
-HOPPERS_RELEASED = replace(
-    HALFCHEETAHS_RELEASED, name="hoppers-ddpgavg-released", family=Hoppers()
-)
+HOPPERS_RELEASED = replace(HALFCHEETAHS_RELEASED, name="hoppers-ddpgavg-released", family=Hoppers())
 
 PRESETS: dict[str, tuple[str, Experiment]] = {
     experiment.name: (what, experiment)

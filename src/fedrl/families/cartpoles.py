@@ -79,7 +79,7 @@ class CartPoles(ControlFamily):
         terminated = (jnp.abs(after[0]) > FURTHEST) | (jnp.abs(after[2]) > STEEPEST)
         return after, jnp.ones((), state.dtype), terminated
 
-    def observe(self, state: State) -> jax.Array:
+    def observe(self, state: jax.Array) -> jax.Array:
         return state
 
     def draw(

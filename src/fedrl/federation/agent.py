@@ -93,9 +93,7 @@ def new_world(family: ControlFamily, learner: Learner, state: State) -> World:
     return World(state, jnp.int32(0), jnp.float32(0), learner.noise(family.actions))
 
 
-def step_draws(
-    family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array
-) -> StepDraws:
+def step_draws(family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array) -> StepDraws:
     """The random numbers of an agent's step number `step`, whatever was drawn before."""
     key = jax.random.fold_in(keys.acting, step)
     return StepDraws(

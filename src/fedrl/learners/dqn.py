@@ -13,6 +13,7 @@ from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.networks import MLP
 from fedrl.learners.replay import Transition
 
+
 @dataclass(frozen=True)
 class DQN(Learner):
     """Deep Q-learning with experience replay; the server averages Q-networks."""

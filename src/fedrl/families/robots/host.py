@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -42,8 +43,8 @@ def step(
     """(state, reward, terminated) after a step of the environment."""
     # One array in and one out: each costs a call 20 microseconds.
     row = jnp.concatenate([theta, action, state.reshape(-1)])
-    result = jax.ShapeDtypeStruct((state.size + 2,), jnp.float32)
-    after = jax.pure_callback(partial(step_rows, family), result, row, vmap_method="broadcast_all")
+    like = jnp.zeros(state.size + 2)
+    after = jax.pure_callback(partial(step_rows, family), like, row, vmap_method="broadcast_all")
     return after[2:].reshape(state.shape), after[0], after[1] > 0
 
 
@@ -102,7 +103,7 @@ def over_cores(work: Callable[[range], None], count: int) -> None:
     if cores < 2:
         return work(range(count))
     bounds = [count * i // cores for i in range(cores + 1)]
-    parts = [range(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    parts = [range(low, high) for low, high in pairwise(bounds)]
     for _ in _workers().map(work, parts):
         pass
     return None

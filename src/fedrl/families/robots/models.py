@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import warnings
+from ctypes.util import find_library
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -19,19 +20,33 @@ if TYPE_CHECKING:
 
 MISSING = "robots need MuJoCo, which is not installed: pip install 'fedrl[mujoco]'"
 
+# Ways to draw without a screen, with the library each of them needs.
+OFFSCREEN = {"egl": "EGL", "osmesa": "OSMesa"}
+
 _compiling = threading.Lock()
 
 
 def import_mujoco() -> Any:
     """MuJoCo, set up to draw without a screen if there is none."""
     if "mujoco" not in sys.modules and not os.environ.get("DISPLAY"):
-        # It is read once, when MuJoCo is imported; its own default wants a screen.
-        os.environ.setdefault("MUJOCO_GL", "egl")
+        # It is read once, when MuJoCo is imported; its own default wants a screen, and what is
+        # named and not there makes the import fail.
+        there = (name for name, library in OFFSCREEN.items() if find_library(library))
+        os.environ.setdefault("MUJOCO_GL", next(there, "disable"))
     try:
         import mujoco
     except ImportError:
         raise FedrlError(MISSING) from None
     return mujoco
+
+
+def import_mjx() -> Any:
+    """MuJoCo's physics written in JAX."""
+    try:
+        from mujoco import mjx
+    except ImportError:
+        raise FedrlError(MISSING) from None
+    return mjx
 
 
 # As many as are trained in and evaluated in at a time by a large experiment; one has 20 kB.

@@ -33,6 +33,11 @@ class RobotFamily(ControlFamily):
     simulator: Literal["mujoco", "mjx"] = "mujoco"
     """Who computes the physics: MuJoCo in C on the host, or MJX on the device JAX uses."""
 
+    mjx_iterations: int = 6
+    """Most steps of MJX's contact solver; MuJoCo takes what it needs, which is seldom more."""
+    mjx_line_search: int = 4
+    """Most steps of the search along a line within each."""
+
     continuous: ClassVar[bool] = True
     asset: ClassVar[str]
     """Gymnasium's file of the nominal robot."""
@@ -46,6 +51,9 @@ class RobotFamily(ControlFamily):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice("family.simulator", self.simulator, ("mujoco", "mjx"))
+        names = ("mjx_iterations", "mjx_line_search")
+        checked = {n: arguments.whole(f"family.{n}", getattr(self, n), largest=100) for n in names}
+        arguments.settle(self, **checked)
 
     @abstractmethod
     def edit(self, spec: "mujoco.MjSpec", theta: tuple[float, ...]) -> None:
