@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from fedrl.experiment.legs import Leg, Replicates
+from fedrl.experiment.legs import Replicates
+from fedrl.experiment.plan import Leg
 from fedrl.experiment.settings import Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.dqn import DQN

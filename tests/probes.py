@@ -88,3 +88,85 @@ class Endless(Probe):
 
     def step(self, state, action, constants):
         return state, jnp.float32(1), jnp.bool_(False)
+
+
+@dataclass(frozen=True)
+class ConstantRewardForAnyAction(ConstantReward):
+    """Reward 1 whatever the number in [-1, 1], and the episode is over: Q = 1."""
+
+    continuous: ClassVar[bool] = True
+    actions: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class EndlessForAnyAction(Endless):
+    """Reward 1 for ever, cut off after 3 steps: Q = 1 / (1 - gamma) whatever the action."""
+
+    continuous: ClassVar[bool] = True
+    actions: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class Aim(Observed):
+    """Two numbers, the nearer to (0.3, -0.6) the better if 1 is seen, to minus that if -1 is."""
+
+    continuous: ClassVar[bool] = True
+    actions: ClassVar[int] = 2
+
+    def step(self, state, action, constants):
+        return state, -jnp.sum((action - state * jnp.array([0.3, -0.6])) ** 2), jnp.bool_(True)
+
+
+@dataclass(frozen=True)
+class DoubleIntegrator(Probe):
+    """A mass that is pushed along a line to stay at 0; observed: position and speed."""
+
+    time_limit: int = 100
+
+    observation_size: ClassVar[int] = 2
+    actions: ClassVar[int] = 1
+    continuous: ClassVar[bool] = True
+
+    @property
+    def observation_bounds(self):
+        return np.full(2, np.inf, np.float32)
+
+    def reset(self, key):
+        return jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
+
+    def step(self, state, action, constants):
+        position, speed = state
+        cost = position**2 + 0.1 * speed**2 + 0.1 * action[0] ** 2
+        speed = speed + 0.1 * action[0]
+        return jnp.stack([position + 0.1 * speed, speed]), -cost, jnp.bool_(False)
+
+
+@dataclass(frozen=True)
+class Pendulum(Probe):
+    """Gymnasium's Pendulum-v1 with its torque of up to 2 as an action of up to 1."""
+
+    time_limit: int = 200
+
+    observation_size: ClassVar[int] = 3
+    actions: ClassVar[int] = 1
+    continuous: ClassVar[bool] = True
+
+    @property
+    def observation_bounds(self):
+        return np.array([1, 1, 8], np.float32)
+
+    def reset(self, key):
+        high = jnp.array([jnp.pi, 1.0])
+        return jax.random.uniform(key, (2,), jnp.float32, -high, high)
+
+    def step(self, state, action, constants):
+        angle, spin = state
+        torque = 2 * action[0]
+        from_top = jnp.mod(angle + jnp.pi, 2 * jnp.pi) - jnp.pi
+        cost = from_top**2 + 0.1 * spin**2 + 0.001 * torque**2
+        spin = jnp.clip(spin + 0.05 * (15.0 * jnp.sin(angle) + 3.0 * torque), -8.0, 8.0)
+        return jnp.stack([angle + 0.05 * spin, spin]), -cost, jnp.bool_(False)
+
+    def observe(self, state):
+        angle, spin = state
+        return jnp.stack([jnp.cos(angle), jnp.sin(angle), spin])

@@ -97,7 +97,7 @@ def test_a_run_that_is_killed_and_interrupted_ends_as_if_nothing_had_been(
             assert process.returncode == -signal.SIGKILL
         else:
             assert process.returncode == 130
-            assert "stopping at the next evaluation" in output
+            assert "stopping in a moment" in output
             assert "fedrl: interrupted; finished work is saved" in output
             assert "Traceback" not in output
             # Nothing is lost: the state is that of the last evaluation.

@@ -432,7 +432,7 @@ def test_who_is_asked_to_stop_saves_first(run, tmp_path):
     watcher = StopsAfter(2, lambda: signal.raise_signal(number))
     with pytest.raises(KeyboardInterrupt):
         driver.carry_out(directory, watcher)
-    assert "stopping at the next evaluation" in watcher.warnings[0]
+    assert "stopping in a moment" in watcher.warnings[0]
     assert (directory.checkpoints / "00000001.npz").is_file()
     assert not (directory.checkpoints / "00000002.npz").exists()
     assert signal.getsignal(number) == before

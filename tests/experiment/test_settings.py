@@ -1,6 +1,7 @@
 """Settings: written and read back, compared by digest, and refused when they are none."""
 
 from dataclasses import fields, is_dataclass
+from functools import partial
 from math import inf, isinf, nan
 
 import jax
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrl import Experiment, FedrlError
-from fedrl.experiment.legs import Programs, plan
+from fedrl.experiment.legs import Programs
+from fedrl.experiment.plan import plan
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
@@ -320,9 +322,11 @@ SMALL = VALID | {
 def traced(experiment):
     number = jax.ShapeDtypeStruct((), np.int32)
     federation = jax.eval_shape(experiment.engine.init, number)
-    after, record, _ = jax.eval_shape(
-        Programs(experiment).leg, federation, number, number, number, number
-    )
+    programs = Programs(experiment)
+    for communicates in (True, False):
+        train = partial(programs.train, communicates=communicates)
+        assert jax.eval_shape(train, federation, number, number, number) == federation
+    after, record, _ = jax.eval_shape(programs.evaluate, federation, number, number)
     assert after == federation
     return record
 

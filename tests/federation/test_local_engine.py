@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrl.experiment.legs import Leg, Replicates
+from fedrl.experiment.legs import Replicates
+from fedrl.experiment.plan import Leg
 from fedrl.families import CartPoles
 from fedrl.federation.agent import agent_keys, batch_draws, step_draws
 from fedrl.federation.aggregate import Mean
@@ -124,7 +125,7 @@ class ObviousAgent:
         for _ in range(steps):
             draws = self.draw_step(self.keys, np.int32(self.steps))
             updates = np.int32(self.updates)
-            action = self.act(self.learned.params, self.state, draws.action, updates)
+            action, _ = self.act(self.learned.params, self.state, (), draws.action, updates)
             after, reward, terminated = self.move(self.state, action, self.constants)
             self.remember((self.state, action[None], reward, after, terminated))
             self.state, self.steps, self.age = after, self.steps + 1, self.age + 1
@@ -132,11 +133,12 @@ class ObviousAgent:
                 self.state, self.age, self.episodes = draws.reset, 0, self.episodes + 1
 
     def unit(self):
-        uniform = np.asarray(self.draw_batch(self.keys, np.int32(self.updates)))
+        uniform = np.asarray(self.draw_batch(self.keys, np.int32(self.updates)).pick)
         picked = [self.memory[int(u * np.float32(len(self.memory)))] for u in uniform]
         columns = (np.array(column, np.float32) for column in zip(*picked, strict=True))
         self.updates += 1
-        self.learned, _ = self.update(self.learned, Transition(*columns), np.int32(self.updates))
+        number = np.int32(self.updates)
+        self.learned, _ = self.update(self.learned, Transition(*columns), (), number)
         self.explore(self.learner.update_every)
 
 
@@ -146,8 +148,8 @@ def compiled_functions(family, learner):
         jax.jit(learner.act),
         jax.jit(learner.update),
         jax.jit(family.step),
-        jax.jit(lambda keys, step: step_draws(family, keys, step)),
-        jax.jit(lambda keys, number: batch_draws(learner, keys, number)),
+        jax.jit(lambda keys, step: step_draws(family, learner, keys, step)),
+        jax.jit(lambda keys, number: batch_draws(family, learner, keys, number)),
     )
 
 

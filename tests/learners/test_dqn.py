@@ -137,7 +137,7 @@ def test_an_update_is_adam_down_the_slope_of_the_td_error(situation, double, los
             p - 0.01 * (a / (1 - 0.9**step)) / (np.sqrt(b / (1 - 0.999**step)) + 1e-8)
             for p, a, b in zip(params, m, v, strict=True)
         ]
-        learned, reported = update(learned, batch, jnp.int32(step))
+        learned, reported = update(learned, batch, (), jnp.int32(step))
         assert float(reported) == pytest.approx(numpy_loss(before, batch, y, loss), rel=1e-5)
         # Adam remembers the slope itself, not only its sign.
         for ours, theirs in zip(doubles(learned.optimizer[0].mu), m, strict=True):
@@ -155,7 +155,7 @@ def test_the_target_is_copied_exactly_every_so_many_updates(situation):
     update = jax.jit(DQN(hidden=(5,), batch=BATCH, target_every=3).update)
     expected = learned.target
     for number in range(1, 9):
-        learned, _ = update(learned, batch, jnp.int32(number))
+        learned, _ = update(learned, batch, (), jnp.int32(number))
         if number in (3, 6):
             expected = learned.params
         assert same(learned.target, expected)
@@ -176,7 +176,7 @@ def test_actions_are_random_with_probability_epsilon_and_else_the_best(rng):
     params = learner.init(jax.random.key(0), OBSERVATIONS, ACTIONS).params
     observation = rng.normal(size=OBSERVATIONS).astype(np.float32)
     uniform = jax.random.uniform(jax.random.key(1), (40_000, 2))
-    act = jax.vmap(lambda u: learner.act(params, observation, u, jnp.int32(75)))
+    act = jax.vmap(lambda u: learner.act(params, observation, (), u, jnp.int32(75))[0])
     counts = np.bincount(np.asarray(jax.jit(act)(uniform)), minlength=ACTIONS)
     best = int(np.argmax(numpy_q(doubles(params), observation)))
     # epsilon = 0.25, of which every action has a quarter

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint, metrics
-from fedrl.experiment.legs import Leg, Replicates, plan
+from fedrl.experiment.legs import Replicates
+from fedrl.experiment.plan import Leg, plan
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 
 # Checkpoints take at most this share of the time.
@@ -58,10 +59,11 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
                     interrupts.wanted()
 
                 record = replicates.run(leg, advance)
-                directory.save_metrics(
-                    number, metrics.rows(experiment, leg, record, replicates.thetas)
-                )
-                watcher.headline(metrics.headline(record, experiment))
+                if record is not None:
+                    directory.save_metrics(
+                        number, metrics.rows(experiment, leg, record, replicates.thetas)
+                    )
+                    watcher.headline(metrics.headline(record, experiment))
                 last = number == len(legs) - 1
                 if last or interrupts.wanted() or pause.over():
                     with pause.measured():
@@ -78,7 +80,7 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
 
 def _work(leg: Leg) -> float:
     """How long a leg takes, in units of training; an evaluation counts a little."""
-    return leg.rounds * leg.E + 1.0
+    return leg.rounds * leg.E + float(leg.evaluates)
 
 
 def _restore(directory: RunDirectory, replicates: Replicates, warn: Callable[[str], None]) -> int:
@@ -117,7 +119,7 @@ class _Pause:
 
 
 class _Interrupts:
-    """Tells whether someone wants to stop; the second request does not wait for the evaluation."""
+    """Tells whether someone wants to stop; the second request does not wait for the leg's end."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -142,8 +144,8 @@ class _Interrupts:
         self._wanted.set()
 
     def wanted(self) -> bool:
-        """Whether to stop at the next evaluation; says so once."""
+        """Whether to stop after this leg; says so once."""
         if self._wanted.is_set() and not self._told:
             self._told = True
-            self._warn("stopping at the next evaluation, to lose nothing; once more to stop sooner")
+            self._warn("stopping in a moment, to lose nothing; once more to stop at once")
         return self._wanted.is_set()

@@ -1,12 +1,12 @@
-"""The compiled programs of an experiment: a leg of training, then an evaluation, for many seeds.
+"""The compiled programs of an experiment, for many seeds: a leg of training, an evaluation.
 
 On a CPU every seed is a call of its own, spread over the cores; its arithmetic does not depend on
 how many others there are. On an accelerator the seeds of a device are one vectorised call.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrl.evaluate import Returns, greedy_returns
 from fedrl.experiment.files import Array
+from fedrl.experiment.plan import Leg
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
 from fedrl.federation.blocks import worker_devices
@@ -30,38 +31,6 @@ class Record(NamedTuple):
     model 0; without communication the agents' own models follow."""
     seen: Seen
     """What each agent met while learning since the record before."""
-
-
-class Leg(NamedTuple):
-    """A stretch of training between two evaluations."""
-
-    rounds: int
-    E: int
-    trained: int
-    """How far the training is afterwards, in the experiment's unit."""
-    communications: int
-
-
-def plan(experiment: Experiment) -> Iterator[Leg]:
-    """The legs of an experiment. The first one is empty: it evaluates the untrained model."""
-    yield Leg(0, 0, 0, 0)
-    trained = rounds = 0
-    every, total = experiment.evaluation.every, experiment.updates
-    if not experiment.communicates:
-        while trained < total:
-            length = min(every, total - trained)
-            trained += length
-            yield Leg(1, length, trained, 0)
-        return
-    E = int(experiment.E)
-    while total - trained >= E:
-        # To the first communication at or after the next multiple of `every`.
-        goal = min((trained // every + 1) * every, total)
-        count = min(-(-(goal - trained) // E), (total - trained) // E)
-        trained, rounds = trained + count * E, rounds + count
-        yield Leg(count, E, trained, rounds)
-    if trained < total:
-        yield Leg(1, total - trained, total, rounds + 1)
 
 
 @dataclass(frozen=True)
@@ -86,17 +55,24 @@ class Programs:
             return average
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), average, params)
 
-    def leg(
+    def train(
         self,
         federation: Federation,
         replicate: jax.Array,
         rounds: jax.Array,
         E: jax.Array,
-        trained: jax.Array,
+        *,
+        communicates: bool,
+    ) -> Federation:
+        """Rounds of E units; `communicates` says whether each one ends with a communication."""
+        engine = replace(self.experiment.engine, communicates=communicates)
+        return engine.advance(federation, replicate, rounds, E)
+
+    def evaluate(
+        self, federation: Federation, replicate: jax.Array, trained: jax.Array
     ) -> tuple[Federation, Record, Any]:
-        """Train, evaluate, and start the agents' sums anew; also the models that were evaluated."""
+        """Evaluate, and start the agents' sums anew; also the models that were evaluated."""
         experiment = self.experiment
-        federation = experiment.engine.advance(federation, replicate, rounds, E)
         key = replicate_key(experiment.seed, replicate, Purpose.EVALUATION)
         models = self.models(federation)
         returns = greedy_returns(
@@ -112,26 +88,29 @@ class Programs:
         afresh = agents._replace(seen=stacked(nothing_seen(), experiment.agents))
         return federation._replace(agents=afresh), Record(returns, agents.seen), models
 
-    def one_by_one(
-        self, state: Federation, seeds: jax.Array, *leg: jax.Array
-    ) -> tuple[Federation, Record, Any]:
-        """`leg` for one seed after the other."""
-        result: tuple[Federation, Record, Any] = jax.lax.map(
-            lambda one: self.leg(*one, *leg), (state, seeds)
-        )
-        return result
+    def one_by_one(self, program: Callable[..., Any]) -> Callable[..., Any]:
+        """A program for one seed after the other."""
 
-    def side_by_side(
-        self, state: Federation, seeds: jax.Array, *leg: jax.Array
-    ) -> tuple[Federation, Record, Any]:
-        """`leg` for all seeds at once."""
-        if not self.experiment.engine.lockstep:
-            return jax.vmap(lambda one, seed: self.leg(one, seed, *leg))(state, seeds)
-        # All seeds are equally far: with one clock for all, memories are written in place.
-        clock = jax.tree.map(lambda leaf: leaf[0], state.clock)
-        return jax.vmap(
-            lambda agents, rows, seed: self.leg(Federation(agents, rows, clock), seed, *leg)
-        )(state.agents, state.rows, seeds)
+        def over_seeds(state: Federation, seeds: jax.Array, *given: Any, **fixed: Any) -> Any:
+            return jax.lax.map(lambda one: program(*one, *given, **fixed), (state, seeds))
+
+        return over_seeds
+
+    def side_by_side(self, program: Callable[..., Any]) -> Callable[..., Any]:
+        """A program for all seeds at once."""
+
+        def over_seeds(state: Federation, seeds: jax.Array, *given: Any, **fixed: Any) -> Any:
+            if not self.experiment.engine.lockstep:
+                return jax.vmap(lambda one, seed: program(one, seed, *given, **fixed))(state, seeds)
+            # All seeds are equally far: with one clock for all, memories are written in place.
+            clock = jax.tree.map(lambda leaf: leaf[0], state.clock)
+            return jax.vmap(
+                lambda agents, rows, seed: program(
+                    Federation(agents, rows, clock), seed, *given, **fixed
+                )
+            )(state.agents, state.rows, seeds)
+
+        return over_seeds
 
 
 class Replicates:
@@ -139,6 +118,7 @@ class Replicates:
 
     def __init__(self, experiment: Experiment, vectorised: bool | None = None) -> None:
         programs = Programs(experiment)
+        self._communicates = experiment.communicates
         self._devices = worker_devices()
         if vectorised is None:
             vectorised = self._devices[0].platform != "cpu"
@@ -147,11 +127,14 @@ class Replicates:
         self._groups = np.array_split(seeds, groups)
         self._states: list[Any] = []
         self._latest: dict[int, Any] = {}
-        self._compiled = False
+        self._compiled: set[tuple[bool, bool]] = set()
         # One seed after the other in the cache of a core; all at once on an accelerator.
         over_seeds = programs.side_by_side if vectorised else programs.one_by_one
         self._init = jax.jit(jax.vmap(experiment.engine.init))
-        self._leg = jax.jit(over_seeds, donate_argnums=0)
+        self._train = jax.jit(
+            over_seeds(programs.train), donate_argnums=0, static_argnames="communicates"
+        )
+        self._evaluate = jax.jit(over_seeds(programs.evaluate), donate_argnums=0)
         self._models = jax.jit(jax.vmap(programs.models))
         self.thetas: Array = np.asarray(jax.jit(jax.vmap(programs.thetas))(seeds))
         """(seeds, environments, varied constants)."""
@@ -160,22 +143,29 @@ class Replicates:
         """Untrained agents."""
         self._states = [self._init(self._put(seeds, i)) for i, seeds in enumerate(self._groups)]
 
-    def run(self, leg: Leg, done: Callable[[int], None]) -> Record:
+    def run(self, leg: Leg, done: Callable[[int], None]) -> Record | None:
         """Take all seeds through a leg; `done` hears how many, group by group."""
-        numbers = tuple(np.int32(x) for x in (leg.rounds, leg.E, leg.trained))
+        rounds, E, trained = (np.int32(x) for x in (leg.rounds, leg.E, leg.trained))
 
-        def work(group: int) -> Record:
-            seeds = self._put(self._groups[group], group)
-            self._states[group], record, self._latest[group] = self._leg(
-                self._states[group], seeds, *numbers
-            )
-            host: Record = jax.device_get(record)
-            return host
+        def work(group: int) -> Record | None:
+            seeds, state = self._put(self._groups[group], group), self._states[group]
+            if leg.rounds:
+                communicates = leg.communicates and self._communicates
+                state = self._train(state, seeds, rounds, E, communicates=communicates)
+            record: Record | None = None
+            if leg.evaluates:
+                state, record, self._latest[group] = self._evaluate(state, seeds, trained)
+            self._states[group] = state
+            # Also without a record: who runs a leg wants to wait for it.
+            (host, _) = jax.device_get((record, jax.tree.leaves(state)[0]))
+            result: Record | None = host
+            return result
 
-        records: list[Record] = []
+        records: list[Any] = []
         # The first one alone: it compiles for all.
-        alone = 0 if self._compiled else 1
-        self._compiled = True
+        kind = (leg.communicates, leg.evaluates)
+        alone = 0 if kind in self._compiled else 1
+        self._compiled.add(kind)
         pool = ThreadPoolExecutor(len(self._devices), thread_name_prefix="fedrl-leg")
         try:
             for batch in (range(alone), range(alone, len(self._groups))):
@@ -184,8 +174,7 @@ class Replicates:
                     done(len(self._groups[group]))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-        joined: Record = _joined(records)
-        return joined
+        return _joined(records) if leg.evaluates else None
 
     def export(self) -> list[Array]:
         """Every number of every state, seeds first."""

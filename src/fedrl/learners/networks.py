@@ -5,7 +5,6 @@ from math import sqrt
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 
 class Affine(eqx.Module):
@@ -19,9 +18,17 @@ class Affine(eqx.Module):
     bias: jax.Array
     outputs_first: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: int, outputs: int, key: jax.Array, *, outputs_first: bool) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        key: jax.Array,
+        *,
+        outputs_first: bool,
+        other_inputs: int = 0,
+    ) -> None:
         w, b = jax.random.split(key)
-        bound = 1 / sqrt(inputs)
+        bound = 1 / sqrt(inputs + other_inputs)
         shape = (outputs, inputs) if outputs_first else (inputs, outputs)
         self.weight = jax.random.uniform(w, shape, minval=-bound, maxval=bound)
         self.bias = jax.random.uniform(b, (outputs,), minval=-bound, maxval=bound)
@@ -52,9 +59,14 @@ class MLP(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Q(s, a): fully connected layers with ReLU between them, one of which the action enters."""
+    """Q(s, a): fully connected layers with ReLU between them, one of which the action enters.
+
+    The action has weights of its own instead of being joined to the layer's input: the gradient
+    with respect to the action, which the actor needs, is then a small product, not a large one.
+    """
 
     layers: tuple[Affine, ...]
+    action_weight: jax.Array
     action_layer: int = eqx.field(static=True)
 
     def __init__(
@@ -65,22 +77,27 @@ class Critic(eqx.Module):
         action_layer: int,
         key: jax.Array,
     ) -> None:
-        keys = jax.random.split(key, len(hidden) + 1)
-        last = len(hidden)
+        action_key, *keys = jax.random.split(key, len(hidden) + 2)
+        widths = (observation_size, *hidden, 1)
         self.layers = tuple(
             Affine(
-                inputs + (actions if i == action_layer else 0),
+                inputs,
                 outputs,
                 keys[i],
-                outputs_first=i == last,
+                outputs_first=i == len(hidden),
+                other_inputs=actions if i == action_layer else 0,
             )
-            for i, (inputs, outputs) in enumerate(pairwise((observation_size, *hidden, 1)))
+            for i, (inputs, outputs) in enumerate(pairwise(widths))
         )
+        bound = 1 / sqrt(widths[action_layer] + actions)
+        shape = (actions, widths[action_layer + 1])
+        self.action_weight = jax.random.uniform(action_key, shape, minval=-bound, maxval=bound)
         self.action_layer = action_layer
 
     def __call__(self, observation: jax.Array, action: jax.Array) -> jax.Array:
         x = observation
         for i, layer in enumerate(self.layers):
-            x = jax.nn.relu(x) if i > 0 else x
-            x = layer(jnp.concatenate([x, action], -1) if i == self.action_layer else x)
+            x = layer(jax.nn.relu(x) if i > 0 else x)
+            if i == self.action_layer:
+                x = x + action @ self.action_weight
         return x[..., 0]
