@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrl import Experiment, FedrlError
+from fedrl.experiment import plan as plan_module
 from fedrl.experiment.legs import Programs
-from fedrl.experiment.plan import plan
+from fedrl.experiment.plan import plan, stretch
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
@@ -120,29 +121,35 @@ def test_a_preset_that_does_not_exist_is_refused_with_the_nearest():
 
 
 MINIMAL = 'name = "any"\nfamily.kind = "cartpoles"\n'
+DQN_KIND = 'learner.kind = "dqn"\n'
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         ("agnets = 3", "unknown setting agnets 'agnets': did you mean 'agents'"),
-        ("learner.gama = 0.9", r"unknown setting learner\.gama 'gama': did you mean 'gamma'"),
+        (
+            DQN_KIND + "learner.gama = 0.9",
+            r"unknown setting learner\.gama 'gama': did you mean 'gamma'",
+        ),
         ("survives.optimiser = true", "did you mean 'optimizer'"),
         ("family.lenght = [1, 2]", "did you mean 'length'"),
         ('learner.kind = "dqm"', r"unknown learner\.kind 'dqm': did you mean 'dqn'"),
-        ('learner.loss = "hubber"', "did you mean 'huber'"),
-        ("learner.loss = 1", r"unknown learner\.loss 1"),
+        (DQN_KIND + 'learner.loss = "hubber"', "did you mean 'huber'"),
+        (DQN_KIND + "learner.loss = 1", r"unknown learner\.loss 1"),
         ('unit = "episode"', "did you mean 'episodes'"),
         ("agents = 2.0", "agents must be a whole number, got 2.0"),
         ('agents = "2"', "agents must be a whole number, got '2'"),
         ("agents = true", "agents must be a whole number, got True"),
         ("agents = 0", "agents must be an integer of at least 1"),
-        ("learner.lr = true", r"learner\.lr must be a number, got True"),
-        ("learner.double = 1", r"learner\.double must be true or false, got 1"),
-        ("learner.hidden = 8", r"learner\.hidden must be a list, got 8"),
-        ("learner.hidden = [8.0]", r"learner\.hidden must be a whole number, got 8\.0"),
+        (DQN_KIND + "learner.lr = true", r"learner\.lr must be a number, got True"),
+        (DQN_KIND + "learner.double = 1", r"learner\.double must be true or false, got 1"),
+        (DQN_KIND + "learner.hidden = 8", r"learner\.hidden must be a list, got 8"),
+        (DQN_KIND + "learner.hidden = [8.0]", r"learner\.hidden must be a whole number, got 8\.0"),
         ("family.length = [1]", r"family\.length must be a list of 2, got \[1\]"),
-        ("learner = 3", "learner must be a table of settings, got 3"),
+        ("learner = 3", r"learner\.kind is missing: choose from 'ddpg', 'dqn'"),
+        ("learner.gamma = 0.9", r"learner\.kind is missing: choose from 'ddpg', 'dqn'"),
+        ('learner.kind = "ddpg"', "cartpoles has discrete actions, which ddpg does not learn"),
         ("E = nan", "E must be a positive integer or inf, got nan"),
         ("E = 2.5", "E must be a positive integer or inf, got 2.5"),
         ("seed = -1", "seed must be an integer of at least 0"),
@@ -175,7 +182,7 @@ def test_a_file_without_name_or_family_is_refused(text, message):
 def test_what_a_file_does_not_say_has_its_default():
     assert from_toml(MINIMAL) == Experiment(name="any", family=CartPoles())
     assert inf == from_toml(MINIMAL + "E = inf").E
-    assert from_toml(MINIMAL + "learner.lr = 1").learner.lr == 1.0
+    assert from_toml(MINIMAL + DQN_KIND + "learner.lr = 1").learner.lr == 1.0
 
 
 OTHER = {
@@ -253,20 +260,27 @@ def fuzzed(draw):
 
 def consistent(experiment):
     """Whether the legs are the training, and evaluations are where they should be."""
-    legs, before = list(plan(experiment)), 0
-    assert legs[0] == (0, 0, 0, 0)
+    legs, before, evaluated = list(plan(experiment)), 0, 0
+    assert legs[0] == (0, 0, 0, 0, True, True)
     every = experiment.evaluation.every
+    E = experiment.updates if isinf(experiment.E) else int(experiment.E)
     for leg in legs[1:]:
         assert leg.rounds >= 1
+        assert leg.rounds * leg.E <= stretch(experiment)
         assert leg.trained == before + leg.rounds * leg.E
-        goal = min((before // every + 1) * every, experiment.updates)
-        E = experiment.updates if isinf(experiment.E) else experiment.E
-        assert leg.E <= E
-        # At the first communication from the multiple on, or the last whole round before the end.
-        last_whole = experiment.updates // E * E
-        assert leg.trained >= min(goal, last_whole)
-        assert leg.trained - goal < E
         before = leg.trained
+        if experiment.communicates:
+            at_the_end = before % E == 0 or before == experiment.updates
+            assert leg.communicates == at_the_end
+            assert leg.communications == (-(-before // E) if at_the_end else before // E)
+        if leg.evaluates:
+            goal = min((evaluated // every + 1) * every, experiment.updates)
+            # At the first communication from the multiple on, or the last whole round.
+            last_whole = experiment.updates // E * E
+            assert before >= min(goal, last_whole)
+            assert before - goal < E
+            evaluated = before
+    assert legs[-1].evaluates
     assert sum(leg.rounds * leg.E for leg in legs) == before == experiment.updates
     communications = 0 if isinf(experiment.E) else -(-experiment.updates // int(experiment.E))
     assert legs[-1].communications == communications == experiment.rounds
@@ -299,7 +313,12 @@ def test_settings_are_refused_by_name_or_can_be_planned(drawn):
 )
 def test_a_plan_is_the_whole_training(updates, E, every):
     if isinf(E) or updates >= E:
-        consistent(build({"updates": updates, "E": E, "evaluation.every": every}))
+        experiment = build({"updates": updates, "E": E, "evaluation.every": every})
+        consistent(experiment)
+        for units in (1, 7, 100):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(plan_module, "STRETCH", units * 1e10 / stretch(experiment))
+                consistent(experiment)
 
 
 small = st.integers(1, 4)

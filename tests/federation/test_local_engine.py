@@ -312,11 +312,12 @@ def test_agents_start_from_one_network_or_from_their_own():
 def test_agents_live_in_different_environments_and_draw_different_numbers():
     environments, theta = ENGINE.environments(jnp.int32(0))
     assert len(np.unique(theta)) == 2
-    draws = jax.vmap(lambda keys: step_draws(ENGINE.family, keys, jnp.int32(5)))(environments.keys)
+    both = (ENGINE.family, LEARNER)
+    draws = jax.vmap(lambda keys: step_draws(*both, keys, jnp.int32(5)))(environments.keys)
     assert len(np.unique(draws.action)) == 4
     assert len(np.unique(draws.reset)) == 8
-    batches = jax.vmap(lambda keys: batch_draws(LEARNER, keys, jnp.int32(5)))(environments.keys)
-    assert len(np.unique(batches)) == 8
+    batches = jax.vmap(lambda keys: batch_draws(*both, keys, jnp.int32(5)))(environments.keys)
+    assert len(np.unique(batches.pick)) == 8
 
 
 def test_a_leg_can_be_split_at_any_round():

@@ -5,15 +5,15 @@ stretches begin and end changes nothing else.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
-
-import jax
 
 from fedrl.experiment.settings import Experiment
 
-# Parameters times batch times agents times units in a stretch of one seed: seconds on a core.
-STRETCH = 2e10
-# What an environment step adds, in parameters times batch; little beside any but a small network.
+# Weights of a network times batch times agents times units, in a stretch of one seed: some seconds
+# on a core.
+STRETCH = 1e10
+# What an environment step adds, in weights times batch; little beside any but a small network.
 STEP = 1e5
 
 
@@ -96,11 +96,9 @@ def _split(leg: Leg, longest: int, communicates: bool) -> Iterator[Leg]:
 def stretch(experiment: Experiment) -> int:
     """Units that one seed works on for a few seconds."""
     family, learner = experiment.family, experiment.learner
-    sizes = jax.eval_shape(
-        lambda: learner.init(jax.random.key(0), family.observation_size, family.actions).params
-    )
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(sizes))
-    of_unit = parameters * learner.batch + STEP * learner.update_every
+    widths = (family.observation_size, *learner.hidden, family.actions)
+    weights = sum(inputs * outputs for inputs, outputs in pairwise(widths))
+    of_unit = weights * learner.batch + STEP * learner.update_every
     if experiment.unit == "episodes":
         of_unit *= family.time_limit
     return max(int(STRETCH / (of_unit * experiment.agents)), 1)
