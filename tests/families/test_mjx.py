@@ -85,28 +85,33 @@ def compared(request):
     return without._replace(found=without.after(fields))
 
 
-# Numbers have a size of up to 20 and 24 bits: each is off by 1e-6. The stiffness of a contact or of
-# a joint at its end makes that a few times more in the 5 or 4 steps of the physics, and a hundred
-# times where a contact is there for the one simulator and not yet for the other.
+# The median, what 1 in 100 exceeds, and the largest. Numbers have a size of up to 20 and 24 bits,
+# so that each is off by up to 1e-6. A half-cheetah's joints and its 5 steps of 0.01 make that a few
+# times more, and where a foot comes to the ground or a joint to its end a hundred times; a hopper's
+# 4 steps are of 0.002.
+BOUNDS = {"halfcheetahs": (2e-5, 1e-3, 1e-2), "hoppers": (5e-6, 5e-5, 1e-3)}
+
+
+def assert_within_bounds(errors, family):
+    median, rare, largest = BOUNDS[family.name]
+    assert np.median(errors) < median
+    assert np.quantile(errors, 0.99) < rare
+    assert errors.max() < largest
+
+
 def test_a_step_differs_from_the_hosts_by_what_32_bits_explain(compared):
     assert np.abs(compared.expected[0]).max() > 5
     errors = error(compared.found, compared.expected)
     assert errors.shape == (STEPS / 3, ROBOTS)
-    assert np.median(errors) < 2e-5
-    assert np.quantile(errors, 0.99) < 1e-3
-    assert errors.max() < 2e-2
+    assert_within_bounds(errors, compared.family)
 
 
 def test_observations_rewards_and_ends_agree_too(compared):
     _, seen, rewards, terminated = compared.found
     _, *expected = compared.expected
-    off = np.abs(seen - expected[0]).max(axis=-1)
-    assert np.median(off) < 2e-5
-    assert np.quantile(off, 0.99) < 1e-3
-    # A speed is the difference of two positions of 32 bits, over 0.05 or 0.008.
-    off = np.abs(rewards - expected[1])
-    assert np.median(off) < 1e-4
-    assert np.quantile(off, 0.99) < 1e-3
+    assert_within_bounds(np.abs(seen - expected[0]).max(axis=-1), compared.family)
+    # A speed is the difference of two positions of 32 bits, none beyond 2, over 0.05 or 0.008.
+    assert np.abs(rewards - expected[1]).max() < 2 * 2**-23 / 0.008 * 2
     np.testing.assert_array_equal(terminated, expected[2])
     assert terminated.any() == (compared.family.name == "hoppers")
     assert not terminated.all()
@@ -124,7 +129,7 @@ def test_a_body_that_is_not_or_only_half_replaced_is_noticed(compared, kept):
         for name, array in compared.fields.items()
     }
     errors = error(compared.after(fields), compared.expected)
-    assert np.median(errors) > 1e-3 or np.quantile(errors, 0.99) > 5e-2
+    assert np.median(errors) > 1e-3
 
 
 @each_family
@@ -136,7 +141,7 @@ def test_what_theta_changes_is_found(family):
     assert not {"qpos0", "jnt_range", "actuator_gear", "body_pos"} & {*changed}
 
 
-# `stat` scales the tolerance of the solver, nothing else.
+# MJX copies `stat`, which are means over the whole model, and reads none of it.
 @each_family
 def test_the_model_of_a_theta_is_the_one_that_mjx_makes_of_the_compiled_one(family):
     constants = jax.jit(jax.vmap(family.constants))

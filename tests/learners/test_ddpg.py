@@ -48,10 +48,13 @@ def random_batch(rng):
     )
 
 
+def fresh(learner, seed=0, observations=OBSERVATIONS, actions=ACTIONS):
+    return learner.init(jax.random.key(seed), observations, actions)
+
+
 def different_target(learner):
     """An agent whose targets are other networks than its own."""
-    one, other = (learner.init(jax.random.key(i), OBSERVATIONS, ACTIONS) for i in (0, 1))
-    return one._replace(target=other.params)
+    return fresh(learner)._replace(target=fresh(learner, seed=1).params)
 
 
 def same(one, other):
@@ -189,10 +192,16 @@ class ObviousAgent:
 
 
 @pytest.mark.usefixtures("double")
-@pytest.mark.parametrize(("twin", "action_layer"), [(False, 0), (True, 1), (False, 2)])
-def test_losses_and_their_gradients_are_those_of_numpy_and_its_differences(rng, twin, action_layer):
-    learner = replace(SMALL, twin=twin, action_layer=action_layer)
-    params = learner.init(jax.random.key(0), OBSERVATIONS, ACTIONS).params
+@pytest.mark.parametrize(
+    ("hidden", "twin", "action_layer"),
+    [((5, 4), False, 0), ((5, 4), True, 1), ((5, 4, 3), False, 2)],
+    ids=["action first", "twin", "action late"],
+)
+def test_losses_and_their_gradients_are_those_of_numpy_and_its_differences(
+    rng, hidden, twin, action_layer
+):
+    learner = replace(SMALL, hidden=hidden, twin=twin, action_layer=action_layer)
+    params = fresh(learner).params
     actor, critics = arrays(params.actor), [arrays(critic) for critic in params.critics]
     assert len(critics) == 1 + twin
     batch, y = random_batch(rng), rng.normal(size=BATCH)
@@ -218,7 +227,7 @@ def test_losses_and_their_gradients_are_those_of_numpy_and_its_differences(rng, 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize(
     "learner",
-    [SMALL, replace(SMALL, action_layer=2, actor_every=3), TD3],
+    [SMALL, replace(SMALL, action_layer=0, actor_every=3), TD3],
     ids=["ddpg", "actor seldom", "td3"],
 )
 def test_updates_are_what_a_plain_loop_does(rng, learner):
@@ -487,7 +496,7 @@ def test_smoothing_draws_standard_normal_numbers_and_nothing_else_draws_any():
 
 
 def test_actor_and_targets_wait_for_every_second_update_and_the_critics_do_not(rng):
-    learned = TD3.init(jax.random.key(0), OBSERVATIONS, ACTIONS)
+    learned = fresh(TD3)
     update = jax.jit(TD3.update)
     for number in range(1, 7):
         batch = jax.tree.map(np.float32, random_batch(rng))
@@ -504,21 +513,21 @@ def test_actor_and_targets_wait_for_every_second_update_and_the_critics_do_not(r
 
 
 def test_networks_start_different_from_each_other_and_equal_to_their_targets():
-    learned = TD3.init(jax.random.key(0), OBSERVATIONS, ACTIONS)
+    learned = fresh(TD3)
     assert same(learned.params, learned.target)
     assert nothing_equal(*learned.params.critics)
-    one_critic = SMALL.init(jax.random.key(0), OBSERVATIONS, ACTIONS).params.critics
+    one_critic = fresh(SMALL).params.critics
     assert len(one_critic) == 1
     assert same(one_critic, learned.params.critics[:1])
-    other = TD3.init(jax.random.key(1), OBSERVATIONS, ACTIONS)
+    other = fresh(TD3, seed=1)
     assert nothing_equal(learned.params, other.params)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(learned.optimizer))
 
 
-@pytest.mark.parametrize("action_layer", [0, 1, 2])
+@pytest.mark.parametrize("action_layer", [0, 1])
 def test_weights_start_uniform_within_one_over_the_root_of_what_enters_a_layer(action_layer):
     learner = DDPG(hidden=(400, 300), action_layer=action_layer)
-    actor, (critic,) = learner.init(jax.random.key(0), 17, 6).params
+    actor, (critic,) = fresh(learner, 0, 17, 6).params
     for layers, entering in ((actor.layers, 0), (critic.layers, 6)):
         inputs = [17, 400, 300]
         inputs[action_layer] += entering
@@ -527,7 +536,7 @@ def test_weights_start_uniform_within_one_over_the_root_of_what_enters_a_layer(a
                 assert stats.kstest(np.ravel(values), symmetric(1 / np.sqrt(n))).pvalue > 1e-6
         if entering:
             bound = 1 / np.sqrt(inputs[action_layer])
-            assert critic.action_weight.shape == (6, [400, 300, 1][action_layer])
+            assert critic.action_weight.shape == (6, (400, 300)[action_layer])
             assert stats.kstest(np.ravel(critic.action_weight), symmetric(bound)).pvalue > 1e-6
 
 
@@ -632,7 +641,7 @@ def test_warming_up_tries_all_actions_alike_until_the_first_update():
 
 def test_the_policy_is_the_actors_action_without_noise_for_one_observation_or_many(rng):
     learner = replace(SMALL, sigma=0.5)
-    params = learner.init(jax.random.key(0), OBSERVATIONS, ACTIONS).params
+    params = fresh(learner).params
     observations = rng.normal(size=(4, 7, OBSERVATIONS)).astype(np.float32)
     many = learner.policy(params, observations)
     expected = numpy_actor([x.astype(np.float64) for x in arrays(params.actor)], observations)
@@ -691,8 +700,7 @@ def test_a_bad_setting_is_refused_by_its_name(field, value):
 
 def test_settings_at_their_limits_are_accepted():
     DDPG(action_layer=0, tau=1, sigma=0, ou_theta=0, smoothing=0, smoothing_clip=0)
-    DDPG(action_layer=2, ou_theta=1, hidden=[8, 8])
-    DDPG(hidden=(), action_layer=0)
+    DDPG(action_layer=1, ou_theta=1, hidden=[8, 8])
 
 
 @pytest.mark.parametrize(
@@ -800,22 +808,23 @@ def test_every_step_of_our_pendulum_is_gymnasiums():
 
 def test_ddpg_swings_a_pendulum_up():
     # Random actions return -1200, good controllers -150: what is above -300 swings it up and keeps
-    # it there. A few agents in a hundred are lost, their actors stuck where tanh is flat: the
-    # median of three.
-    learner = DDPG(hidden=(64, 64), gamma=0.95, replay=20_000, sigma=0.2)
+    # it there. An actor may get lost where tanh is flat, so one of three is allowed to.
+    learner = DDPG(
+        hidden=(64, 64), gamma=0.95, actor_lr=5e-4, critic_lr=2e-3, replay=20_000, sigma=0.3
+    )
     family = Pendulum()
     train = training(engine_of(family, learner), 10_000)
     params = [of_only_agent(train(number).agents.learned.params) for number in range(3)]
-    untrained = learner.init(jax.random.key(0), 3, 1).params
-    models = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params, untrained)
-    returns = greedy_returns(
-        family,
-        learner.policy,
-        models,
-        jnp.ones((1, 1)),
-        jax.random.key(0),
-        episodes=20,
-        gamma=learner.gamma,
-    ).undiscounted[:, 0]
+    models = jax.tree.map(lambda *x: jnp.stack(x), *params, fresh(learner, 0, 3, 1).params)
+
+    @jax.jit
+    def play(models):
+        key, theta = jax.random.key(0), jnp.ones((1, 1))
+        played = greedy_returns(
+            family, learner.policy, models, theta, key, episodes=20, gamma=learner.gamma
+        )
+        return played.undiscounted[:, 0]
+
+    returns = play(models)
     assert np.median(returns[:-1]) > -300
     assert returns[-1] < -800

@@ -24,7 +24,9 @@ Array = np.ndarray[Any, Any]
 
 PARTS = 3
 # Robots that are not worth waking another thread for.
-FEW = 8
+FEW = 16
+# Threads beyond wait for Python's lock more than they compute.
+MOST_THREADS = 4
 
 mujoco = import_mujoco()
 STATE = int(
@@ -98,8 +100,8 @@ def _spare(family: "RobotFamily") -> Any:
 
 
 def over_cores(work: Callable[[range], None], count: int) -> None:
-    """Do `work` for 0..count-1, in parts on all cores if they are many."""
-    cores = min(os.cpu_count() or 1, count // FEW)
+    """Do `work` for 0..count-1, in parts on several cores if they are many."""
+    cores = min(os.cpu_count() or 1, MOST_THREADS, count // FEW)
     if cores < 2:
         return work(range(count))
     bounds = [count * i // cores for i in range(cores + 1)]
@@ -111,7 +113,7 @@ def over_cores(work: Callable[[range], None], count: int) -> None:
 
 @cache
 def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="fedrl-robots")
+    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="fedrl-robots")
 
 
 def split(numbers: Array) -> Array:

@@ -46,7 +46,9 @@ def step(
         qacc_warmstart=state[0, 2 * n :],
         ctrl=action,
     )
-    end = jax.lax.fori_loop(0, family.frame_skip, lambda _, data: mjx.step(robot, data), start)
+    # Accelerators multiply matrices with fewer bits unless told otherwise: too few for physics.
+    with jax.default_matmul_precision("highest"):
+        end = jax.lax.fori_loop(0, family.frame_skip, lambda _, data: mjx.step(robot, data), start)
     speed = (end.qpos[0] - state[0, 0]) / (family.frame_skip * nominal(family).opt.timestep)
     reward, terminated = family.outcome(speed, end.qpos, end.qvel, action, jnp)
     return jnp.concatenate([end.qpos, end.qvel, end.qacc_warmstart])[None], reward, terminated
