@@ -17,6 +17,7 @@ from fedrl.experiment.legs import Replicates
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Experiment
+from fedrl.families.robots import RobotFamily
 
 SEEDS = {"cpu": (1, 4), "gpu": (1, 16, 256, 2048)}
 # Rows of the replay, and steps before the first update; small, so that any card can hold them.
@@ -54,6 +55,7 @@ def main() -> None:
     machine = describe()
     print(*(f"{name}: {value}" for name, value in machine.items()), sep="\n")
     base = preset(f"{given.robot}-ddpgavg")
+    assert isinstance(base.family, RobotFamily)
     learner = replace(
         base.learner,
         hidden=tuple(given.hidden),
@@ -61,6 +63,7 @@ def main() -> None:
         learning_starts=LEARNING_STARTS,
     )
     sizes = given.seeds or SEEDS["cpu" if machine["platform"] == "cpu" else "gpu"]
+    cases = [(simulator, seeds) for simulator in given.simulators for seeds in sizes]
     experiments = [
         replace(
             base,
@@ -69,29 +72,30 @@ def main() -> None:
             seeds=seeds,
             held_out=1,
         )
-        for simulator in given.simulators
-        for seeds in sizes
+        for simulator, seeds in cases
     ]
     rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor() as pool:  # compiling takes most of the time
         ready = list(pool.map(prepared, experiments))
-    for experiment, (replicates, seconds) in zip(experiments, ready, strict=True):
+    for (simulator, seeds), experiment, (replicates, seconds) in zip(
+        cases, experiments, ready, strict=True
+    ):
         speed = measure(experiment, replicates, given.units)
         row = {
             "robot": given.robot,
-            "simulator": experiment.family.simulator,
+            "simulator": simulator,
             "hidden": given.hidden,
             "batch": experiment.learner.batch,
             "agents": experiment.agents,
-            "seeds": experiment.seeds,
+            "seeds": seeds,
             "updates_per_second": speed,
             "milliseconds_per_update_of_all": 1e3 * experiment.agents * experiment.seeds / speed,
             "compile_seconds": seconds,
         }
         rows.append(row)
         print(
-            f"{given.robot} {row['simulator']}: {experiment.agents} agents x "
-            f"{experiment.seeds:5d} seeds: {speed:12,.0f} updates/s, "
+            f"{given.robot} {simulator}: {experiment.agents} agents x "
+            f"{seeds:5d} seeds: {speed:12,.0f} updates/s, "
             f"{row['milliseconds_per_update_of_all']:.2f} ms each (compiled in {seconds:.0f} s)",
             flush=True,
         )
