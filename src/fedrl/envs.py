@@ -94,7 +94,10 @@ class FamilyEnv(gymnasium.Env[Observation, Action]):
     def _checked(self, action: Action) -> np.ndarray[Any, Any]:
         n = self.family.actions
         if self.family.continuous:
-            vector = np.asarray(action, np.float32)
+            try:
+                vector = np.asarray(action, np.float32)
+            except (TypeError, ValueError):
+                vector = np.full(0, np.nan, np.float32)
             if vector.shape != (n,) or not (np.abs(vector) <= 1).all():
                 raise FedrlError(f"action must be {n} numbers from -1 to 1, got {action!r}")
             return vector

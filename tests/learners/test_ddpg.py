@@ -43,7 +43,7 @@ def random_batch(rng):
         observation=rng.normal(size=(BATCH, OBSERVATIONS)),
         action=rng.uniform(-1, 1, size=(BATCH, ACTIONS)),
         reward=3 * rng.normal(size=BATCH),
-        next_observation=rng.normal(size=(BATCH, OBSERVATIONS)),
+        next_observation=3 * rng.normal(size=(BATCH, OBSERVATIONS)),
         terminated=TERMINATED.astype(np.float64),
     )
 
@@ -135,7 +135,7 @@ class ObviousAdam:
 
 class ObviousAgent:
     def __init__(self, learner, learned):
-        self.learner = learner
+        self.learner, self.believed = learner, set()
         self.actor = arrays(learned.params.actor)
         self.critics = [arrays(critic) for critic in learned.params.critics]
         self.target_actor = arrays(learned.target.actor)
@@ -153,8 +153,9 @@ class ObviousAgent:
                 move = min(max(move, -self.learner.smoothing_clip), self.learner.smoothing_clip)
                 action[k] = min(max(action[k] + move, -1), 1)
         layer = self.learner.action_layer
-        worth = min(numpy_critic(critic, after, action, layer) for critic in self.target_critics)
-        return reward + self.learner.gamma * worth
+        worth = [numpy_critic(critic, after, action, layer) for critic in self.target_critics]
+        self.believed.add(int(np.argmin(worth)))
+        return reward + self.learner.gamma * min(worth)
 
     def update(self, batch, normal, number):
         layer = self.learner.action_layer
@@ -242,6 +243,8 @@ def test_updates_are_what_a_plain_loop_does(rng, learner):
         ours = arrays((learned.params, learned.target))
         for one, other in zip(ours, obvious.leaves(), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
+    # Of two target critics each has been the smaller one.
+    assert len(obvious.believed) == len(learned.target.critics)
 
 
 @pytest.mark.parametrize("learner", [SMALL, TD3], ids=["ddpg", "td3"])
@@ -709,6 +712,7 @@ def test_settings_at_their_limits_are_accepted():
         (HalfCheetahs(), DQN(), r"halfcheetahs has continuous .* dqn does not .*\(ddpg\)"),
         (CartPoles(), DDPG(), r"cartpoles has discrete .* ddpg does not .*\(dqn\)"),
     ],
+    ids=["dqn", "ddpg"],
 )
 def test_a_learner_that_does_not_fit_the_actions_is_refused_and_another_named(
     family, learner, message

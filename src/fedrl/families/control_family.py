@@ -19,6 +19,8 @@ from fedrl.keys import numbered
 
 # A counter of steps is 32 bits wide.
 MOST_STEPS = 2**31 - 1
+# Smallest and largest positive number that a constant can be.
+POSITIVE = (1e-30, 1e30)
 
 State = Any
 """A tree of arrays; for most families a single vector."""
@@ -39,11 +41,11 @@ class Varied:
     @property
     def allowed(self) -> str:
         if self.possible is None:
-            return f"{self.name} above 0"
+            return f"{self.name}, positive"
         return "{} from {:g} to {:g}".format(self.name, *self.possible)
 
     def allows(self, value: float) -> bool:
-        low, high = self.possible or (1e-30, 1e30)
+        low, high = self.possible or POSITIVE
         return low <= value <= high
 
 
@@ -81,13 +83,18 @@ class ControlFamily(ABC):
     def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Largest size of every component of an observation, to either side of 0."""
 
-    def _settle_range(self, field: str, possible: tuple[float, float] = (1e-30, 1e30)) -> None:
+    def _settle_range(self, field: str, possible: tuple[float, float] | None = None) -> None:
         """Check a field that holds the range of a varied constant."""
         given = getattr(self, field)
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise FedrlError(f"family.{field} must be two numbers, got {given!r}")
-        smallest, largest = possible
-        allowed = f"two numbers from {smallest:g} to {largest:g}, the smaller one first"
+        smallest, largest = possible or POSITIVE
+        numbers = (
+            f"two numbers from {smallest:g} to {largest:g}"
+            if possible
+            else "two positive numbers below 1e30"
+        )
+        allowed = f"{numbers}, the smaller one first"
         low, high = (
             arguments.number(f"family.{field}", x, allowed, lambda x: smallest <= x <= largest)
             for x in given

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 PARTS = 3
+# From here on MuJoCo takes a number for a mistake.
+TOO_LARGE = 1e10
 # Robots that are not worth waking another thread for.
 FEW = 16
 # Threads beyond wait for Python's lock more than they compute.
@@ -74,7 +76,7 @@ def _step_some(
     """Step these robots in place."""
     for i in robots:
         # What is not a number stays so, to be seen; MuJoCo would start the robot anew.
-        if not (np.isfinite(actions[i]).all() and np.isfinite(states[i]).all()):
+        if not ((np.abs(actions[i]) < TOO_LARGE).all() and (np.abs(states[i]) < TOO_LARGE).all()):
             states[i] = np.nan
             continue
         robot = model(family, theta_tuple(thetas[i]))

@@ -4,9 +4,11 @@ import os
 import sys
 import threading
 import warnings
+from contextlib import redirect_stdout
 from ctypes.util import find_library
 from functools import lru_cache
 from importlib.resources import files
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +45,9 @@ def import_mujoco() -> Any:
 def import_mjx() -> Any:
     """MuJoCo's physics written in JAX."""
     try:
-        from mujoco import mjx
+        # It prints that it does without warp, an engine of its own that we do not use.
+        with redirect_stdout(StringIO()):
+            from mujoco import mjx
     except ImportError:
         raise FedrlError(MISSING) from None
     return mjx

@@ -1,6 +1,6 @@
 """Pictures of robots, drawn without a screen."""
 
-from functools import lru_cache
+import atexit
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def picture(
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """A robot in a state, (height, width, 3); the camera follows it."""
     mujoco = import_mujoco()
-    model, data, renderer = _studio(family, theta)
+    model, data, renderer = _studio.of(family, theta)
     n = family.joints
     data.qpos[:], data.qvel[:] = state[:n], state[n : 2 * n]
     mujoco.mj_forward(model, data)
@@ -34,15 +34,38 @@ def picture(
     return pixels
 
 
-@lru_cache(maxsize=4)
-def _studio(family: "RobotFamily", theta: tuple[float, ...]) -> tuple[Any, Any, Any]:
-    """A model with textures, working memory, and what draws it."""
+class _Studio:
+    """What draws the latest robot. One at a time: closing one of several spoils the others."""
+
+    def __init__(self) -> None:
+        self._whose: Any = None
+        self._open: tuple[Any, Any, Any] | None = None
+
+    def of(self, family: "RobotFamily", theta: tuple[float, ...]) -> tuple[Any, Any, Any]:
+        """A model with textures, working memory, and a renderer."""
+        if self._open is None or self._whose != (family, theta):
+            self.close()
+            self._open, self._whose = _opened(family, theta), (family, theta)
+        return self._open
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[2].close()
+        self._open = None
+
+
+def _opened(family: "RobotFamily", theta: tuple[float, ...]) -> tuple[Any, Any, Any]:
     mujoco = import_mujoco()
-    spec = specification(family, theta)
-    model = compiled(spec)
+    model = compiled(specification(family, theta))
     try:
         renderer = mujoco.Renderer(model, HEIGHT, WIDTH)
     # It fails in many ways: no library, no device, a context that cannot be made.
     except Exception as error:
         raise FedrlError(MISSING.format(error or type(error).__name__)) from None
+    # Registered after MuJoCo's own, and so run before what a renderer needs is gone.
+    atexit.unregister(_studio.close)
+    atexit.register(_studio.close)
     return model, mujoco.MjData(model), renderer
+
+
+_studio = _Studio()
