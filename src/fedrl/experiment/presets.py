@@ -63,7 +63,8 @@ ACROBOTS_RELEASED = replace(
     evaluation=Evaluation(every=5),
 )
 
-# Robots: an agent's steps, and the paper's lengths of a round, are those of the released ones.
+# The learner of the paper's released experiments on robots. Ours has small networks, which learn as
+# well within these steps and ten times as fast, larger steps, and more communication.
 RELEASED_DDPG = DDPG(
     hidden=(400, 300),
     action_layer=1,
@@ -81,19 +82,20 @@ RELEASED_DDPG = DDPG(
 HALFCHEETAHS = Experiment(
     name="halfcheetahs-ddpgavg",
     family=HalfCheetahs(),
-    learner=DDPG(),
+    learner=DDPG(hidden=(64, 64)),
     E=1000,
-    updates=320_000,
+    updates=100_000,
     evaluation=Evaluation(every=20_000, episodes=1),
-    seeds=1,
+    seeds=5,
 )
 HOPPERS = replace(HALFCHEETAHS, name="hoppers-ddpgavg", family=Hoppers())
 HALFCHEETAHS_RELEASED = replace(
     HALFCHEETAHS,
     name="halfcheetahs-ddpgavg-released",
-    family=HalfCheetahs(time_limit=1000, thighs="together"),
+    family=HalfCheetahs(thighs="together"),
     learner=RELEASED_DDPG,
     E=20_000,
+    updates=320_000,
     survives=Survives(replay=False, optimizer=False, target=False),
     initialisation="per-agent",
 )
