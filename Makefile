@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo demo-tabular test test-slow lint type format bench bench-full docs clean
+.PHONY: help setup gl demo demo-tabular test test-slow lint type format bench bench-full docs clean
 
 help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
@@ -19,7 +19,7 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "fedrl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,mujoco]'
 	@touch $@
 
 setup: .venv/ready
@@ -30,8 +30,12 @@ demo: setup
 demo-tabular: setup
 	$(BIN)/fedrl reproduce table2 --quick --out results/demo
 
-test: setup
+test: setup gl
 	$(BIN)/pytest
+
+# Robots are drawn without a screen by a system library; tests of pictures are skipped without it.
+gl:
+	@scripts/install-gl
 
 test-slow: setup
 	$(BIN)/pytest -m slow -n 0
@@ -51,12 +55,13 @@ format: setup
 bench: setup .venv-peers/ready
 	$(BIN)/python -m benchmarks.tabular
 	$(BIN)/python -m benchmarks.dqn --peers-python .venv-peers/bin/python
+	$(BIN)/python -m benchmarks.ddpg --peers-python .venv-peers/bin/python
 
 # PyTorch lives apart from us; torch first, so that nothing pulls in another build of it.
 .venv-peers/ready:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet torch==2.13.0
-	.venv-peers/bin/python -m pip install --quiet 'stable-baselines3>=2.6,<3'
+	.venv-peers/bin/python -m pip install --quiet 'stable-baselines3>=2.6,<3' 'mujoco>=3.17,<3.18' imageio packaging
 	@touch $@
 
 bench-full: setup

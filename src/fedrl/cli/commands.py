@@ -74,6 +74,7 @@ class List:
         from dataclasses import fields
 
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         from fedrl.experiment.presets import PRESETS
@@ -87,21 +88,32 @@ class List:
         def settings(kind: type) -> str:
             return ", ".join(f"{field.name}={field.default}" for field in fields(kind))
 
-        table = Table(box=None, pad_edge=False)
-        for column in ("kind", "name", "what it is", "settings"):
-            # A name is there to be copied, so it is never cut off.
-            table.add_column(column, no_wrap=column == "name")
-        for name, (what, experiment) in PRESETS.items():
-            table.add_row("preset", name, what, f"E={experiment.E:g} {experiment.unit}")
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column("name", no_wrap=True)  # there to be copied, so never cut off
+        table.add_column("what it is")
+        presets = {name: what for name, (what, _) in PRESETS.items()}
         kinds: tuple[tuple[str, Mapping[str, type]], ...] = (
-            ("family", CONTROL_FAMILIES),
-            ("tabular family", FAMILIES),
-            ("tabular algorithm", ALGORITHMS),
+            ("families of simulated environments", CONTROL_FAMILIES),
+            ("tabular families", FAMILIES),
+            ("tabular algorithms", ALGORITHMS),
         )
-        for kind, known in kinds:
-            for name, entry in known.items():
-                table.add_row(kind, name, first_line(entry), settings(entry))
-        for target, cells in TARGETS.items():
-            table.add_row("reproduction", target, f"{len(cells)} cells of Jin et al. (2022)", "")
+        targets = {
+            name: f"{len(cells)} cells of Jin et al. (2022)" for name, cells in TARGETS.items()
+        }
+        described = {
+            "presets, for `fedrl run`": presets,
+            **{
+                kind: {
+                    name: f"{first_line(entry)} [dim]{escape(settings(entry))}[/]"
+                    for name, entry in known.items()
+                }
+                for kind, known in kinds
+            },
+            "for `fedrl reproduce`": targets,
+        }
+        for kind, entries in described.items():
+            table.add_row(f"[bold]{kind}[/]")
+            for name, what in entries.items():
+                table.add_row(f"  {name}", what)
         Console().print(table)
         return 0

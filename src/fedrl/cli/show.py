@@ -8,6 +8,8 @@ from fedrl.experiment.files import write_atomically
 from fedrl.experiment.run import Run
 
 FRAME_MILLISECONDS = 40
+# Of a longer episode only every second, third, ... step is drawn.
+MOST_FRAMES = 300
 
 
 def render_episode(
@@ -20,11 +22,14 @@ def render_episode(
     policy = run.policy(agent, seed)
     env = FamilyEnv(family, theta, render_mode="rgb_array")
     observation, _ = env.reset(seed=seed)
-    frames, total, terminated = [env.render()], 0.0, False
-    while not terminated and len(frames) <= family.time_limit:
+    every = -(-family.time_limit // MOST_FRAMES)
+    frames, steps, total, terminated = [env.render()], 0, 0.0, False
+    while not terminated and steps < family.time_limit:
         observation, reward, terminated, _, _ = env.step(policy(observation))
-        frames.append(env.render())
+        steps += 1
         total += float(reward)
+        if terminated or steps % every == 0:
+            frames.append(env.render())
     pictures = [
         Image.fromarray(frame).reduce(2).quantize(64) for frame in frames if frame is not None
     ]
@@ -42,4 +47,4 @@ def render_episode(
     path = out or run.path / "figures" / f"episode-{name}.gif"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
-    return path, len(frames) - 1, total
+    return path, steps, total

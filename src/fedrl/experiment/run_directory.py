@@ -9,7 +9,7 @@ models.npz        the final parameters; its presence says that the run is finish
 
 import json
 import shutil
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,15 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 def about() -> dict[str, Any]:
     """Versions and device of this process."""
     import platform
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     devices = jax.local_devices()
-    names = ("fedrl", "jax", "jaxlib", "numpy", "equinox", "optax")
+    versions = {"python": platform.python_version()}
+    for name in ("fedrl", "jax", "jaxlib", "numpy", "equinox", "optax", "mujoco", "mujoco-mjx"):
+        with suppress(PackageNotFoundError):  # extras
+            versions[name] = version(name)
     return {
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
+        "versions": versions,
         "device": devices[0].device_kind,
         "platform": devices[0].platform,
         "devices": len(devices),

@@ -80,7 +80,11 @@ class DDPG(Learner):
         arguments.settle(
             self,
             action_layer=arguments.whole(
-                "learner.action_layer", self.action_layer, smallest=0, largest=len(self.hidden)
+                # In the last layer, the best action would be the same everywhere.
+                "learner.action_layer",
+                self.action_layer,
+                smallest=0,
+                largest=max(len(self.hidden) - 1, 0),
             ),
             tau=arguments.number(
                 "learner.tau", self.tau, "a number in (0, 1]", lambda x: 0 < x <= 1
@@ -190,7 +194,8 @@ class DDPG(Learner):
             action = jnp.clip(action + jnp.clip(self.smoothing * draws, -clip, clip), -1.0, 1.0)
         values = [critic(batch.next_observation, action) for critic in target.critics]
         value = jnp.minimum(*values) if self.twin else values[0]
-        return batch.reward + self.gamma * (1.0 - batch.terminated) * value
+        # Not a product: a terminal state may not even be a number.
+        return batch.reward + self.gamma * jnp.where(batch.terminated > 0, 0.0, value)
 
 
 def critic_loss(critics: tuple[Critic, ...], batch: Transition, y: jax.Array) -> jax.Array:

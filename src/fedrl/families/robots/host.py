@@ -56,49 +56,72 @@ def step_rows(family: "RobotFamily", rows: Any) -> Array:
     """Step robots, one in each row: theta, action, state. Gives reward, terminated, state."""
     rows = np.asarray(rows)
     flat = rows.reshape(-1, rows.shape[-1])
-    v, u = len(family.varied), family.actions
-    thetas, actions = flat[:, :v], flat[:, v : v + u].astype(np.float64)
-    states = join(flat[:, v + u :].reshape(-1, PARTS, 3 * family.joints))
+    n, u = family.joints, family.actions
+    v = flat.shape[1] - u - PARTS * 3 * n
+    actions = flat[:, v : v + u].astype(np.float64)
+    states = join(flat[:, v + u :].reshape(-1, PARTS, 3 * n))
     before = states[:, 0].copy()
-    over_cores(partial(_step_some, family, thetas, actions, states), len(flat))
-    n = family.joints
-    speed = (states[:, 0] - before) / (family.frame_skip * nominal(family).opt.timestep)
+    # What is not a number stays so, to be seen; MuJoCo would start the robot anew.
+    good = (np.abs(flat) < TOO_LARGE).all(1)
+    states[~good] = np.nan
+    garage = _garage(family)
+    over_cores(partial(garage.step, flat[:, :v], actions, states, good), len(flat))
+    speed = (states[:, 0] - before) / garage.seconds
     reward, terminated = family.outcome(speed, states[:, :n], states[:, n : 2 * n], actions, np)
-    after = np.concatenate(
-        [reward[:, None], terminated[:, None], split(states).reshape(len(flat), -1)], axis=1
-    )
-    return after.astype(np.float32).reshape(*rows.shape[:-1], -1)
+    after = np.empty((len(flat), 2 + PARTS * 3 * n), np.float32)
+    after[:, 0], after[:, 1] = reward, terminated
+    after[:, 2:] = split(states).reshape(len(flat), -1)
+    return after.reshape(*rows.shape[:-1], -1)
 
 
-def _step_some(
-    family: "RobotFamily", thetas: Array, actions: Array, states: Array, robots: range
-) -> None:
-    """Step these robots in place."""
-    for i in robots:
-        # What is not a number stays so, to be seen; MuJoCo would start the robot anew.
-        if not ((np.abs(actions[i]) < TOO_LARGE).all() and (np.abs(states[i]) < TOO_LARGE).all()):
-            states[i] = np.nan
-            continue
-        robot = model(family, theta_tuple(thetas[i]))
-        data = _spare(family)
-        mujoco.mj_setState(robot, data, states[i], STATE)
-        data.ctrl[:] = actions[i]
-        mujoco.mj_step(robot, data, nstep=family.frame_skip)
-        mujoco.mj_getState(robot, data, states[i], STATE)
-        _spares(family.asset).append(data)
+class Garage:
+    """The robots of a family: their models, and working memory.
+
+    Python's share of a step is what limits small networks, hence a dictionary of its own.
+    """
+
+    def __init__(self, family: "RobotFamily") -> None:
+        self._family = family
+        self._models: dict[bytes, Any] = {}
+        self._spare: list[Any] = []
+        self._nominal = nominal(family)
+        self.seconds = family.frame_skip * self._nominal.opt.timestep
+        """Of a step of the environment."""
+
+    def step(
+        self, thetas: Array, actions: Array, states: Array, good: Array, robots: range
+    ) -> None:
+        """Step these robots in place."""
+        skip, set_state, get_state = self._family.frame_skip, mujoco.mj_setState, mujoco.mj_getState
+        data = self._borrow()
+        for i in robots:
+            if good[i]:
+                robot = self._model(thetas[i])
+                set_state(robot, data, states[i], STATE)
+                data.ctrl[:] = actions[i]
+                mujoco.mj_step(robot, data, nstep=skip)
+                get_state(robot, data, states[i], STATE)
+        self._spare.append(data)
+
+    def _model(self, theta: Array) -> Any:
+        key = theta.tobytes()
+        try:
+            return self._models[key]
+        except KeyError:
+            self._models[key] = model(self._family, theta_tuple(theta))
+            return self._models[key]
+
+    def _borrow(self) -> Any:
+        """Working memory that nobody uses now; any will do for every body of a robot."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return mujoco.MjData(self._nominal)
 
 
 @cache
-def _spares(asset: str) -> list[Any]:
-    """Working memory that nobody uses now; any will do for every body of a robot."""
-    return []
-
-
-def _spare(family: "RobotFamily") -> Any:
-    try:
-        return _spares(family.asset).pop()
-    except IndexError:
-        return mujoco.MjData(nominal(family))
+def _garage(family: "RobotFamily") -> Garage:
+    return Garage(family)
 
 
 def over_cores(work: Callable[[range], None], count: int) -> None:

@@ -6,7 +6,7 @@ import threading
 import warnings
 from contextlib import redirect_stdout
 from ctypes.util import find_library
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -53,8 +53,8 @@ def import_mjx() -> Any:
     return mjx
 
 
-# As many as are trained in and evaluated in at a time by a large experiment; one has 20 kB.
-@lru_cache(maxsize=1 << 14)
+# Of one robot 20 kB.
+@cache
 def model(family: "RobotFamily", theta: tuple[float, ...]) -> "mujoco.MjModel":
     """The robot with a body according to theta, without the textures of its picture."""
     spec = specification(family, theta)
