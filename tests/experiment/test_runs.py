@@ -343,7 +343,7 @@ def test_flipped_bits_in_a_checkpoint_are_noticed(stopped, run):
 def test_no_damage_to_the_ends_of_a_checkpoint_is_more_than_a_refusal(stopped):
     newest = checkpoint.checkpoints(stopped.checkpoints)[-1]
     whole, digest = newest.read_bytes(), TINY.digest
-    _, intact = checkpoint.load(newest, digest)
+    *_, intact = checkpoint.load(newest, digest)
     places = [*range(200), *range(len(whole) - 200, len(whole))]
     refused = 0
     for place in places:
@@ -351,7 +351,7 @@ def test_no_damage_to_the_ends_of_a_checkpoint_is_more_than_a_refusal(stopped):
         content[place] ^= 0xFF
         newest.write_bytes(content)
         try:
-            _, leaves = checkpoint.load(newest, digest)
+            *_, leaves = checkpoint.load(newest, digest)
         except FedrlError:
             refused += 1
         else:  # a byte that says nothing, such as a date
@@ -402,16 +402,16 @@ def test_without_any_good_checkpoint_a_run_begins_again(stopped, run):
 
 def test_a_checkpoint_of_another_experiment_is_not_used(stopped, run):
     other = replace(TINY, seed=1)
-    _, leaves = checkpoint.load(checkpoint.checkpoints(stopped.checkpoints)[-1], TINY.digest)
-    checkpoint.save(stopped.checkpoints, other.digest, 2, [0 * leaf for leaf in leaves])
+    *_, leaves = checkpoint.load(checkpoint.checkpoints(stopped.checkpoints)[-1], TINY.digest)
+    checkpoint.save(stopped.checkpoints, other.digest, 2, 40, [0 * leaf for leaf in leaves])
     (warning,) = go_on(stopped)
     assert f"belongs to another experiment ({other.digest})" in warning
     assert results(stopped.path) == results(run.path)
 
 
 def test_a_checkpoint_of_other_shapes_is_not_used(stopped, run):
-    _, leaves = checkpoint.load(checkpoint.checkpoints(stopped.checkpoints)[-1], TINY.digest)
-    checkpoint.save(stopped.checkpoints, TINY.digest, 2, leaves[:-1])
+    *_, leaves = checkpoint.load(checkpoint.checkpoints(stopped.checkpoints)[-1], TINY.digest)
+    checkpoint.save(stopped.checkpoints, TINY.digest, 2, 40, leaves[:-1])
     (warning,) = go_on(stopped)
     assert "arrays of other shapes" in warning
     assert results(stopped.path) == results(run.path)

@@ -44,7 +44,7 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
         experiment = directory.experiment
         legs = list(plan(experiment))
         replicates = Replicates(experiment)
-        first = _restore(directory, replicates, watcher.warn)
+        first = _restore(directory, replicates, legs, watcher.warn)
         watcher.begin(sum(map(_work, legs)), sum(map(_work, legs[:first])))
         if first == 0:
             directory.begin()
@@ -60,15 +60,18 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
 
                 record = replicates.run(leg, advance)
                 if record is not None:
-                    directory.save_metrics(
-                        number, metrics.rows(experiment, leg, record, replicates.thetas)
-                    )
+                    rows = metrics.rows(experiment, leg, record, replicates.thetas)
+                    directory.save_metrics(leg.trained, rows)
                     watcher.headline(metrics.headline(record, experiment))
                 last = number == len(legs) - 1
                 if last or interrupts.wanted() or pause.over():
                     with pause.measured():
                         checkpoint.save(
-                            directory.checkpoints, experiment.digest, number, replicates.export()
+                            directory.checkpoints,
+                            experiment.digest,
+                            number,
+                            leg.trained,
+                            replicates.export(),
                         )
                 if interrupts.wanted() and not last:
                     raise KeyboardInterrupt
@@ -83,12 +86,19 @@ def _work(leg: Leg) -> float:
     return leg.rounds * leg.E + float(leg.evaluates)
 
 
-def _restore(directory: RunDirectory, replicates: Replicates, warn: Callable[[str], None]) -> int:
+def _restore(
+    directory: RunDirectory,
+    replicates: Replicates,
+    legs: list[Leg],
+    warn: Callable[[str], None],
+) -> int:
     """Load the newest checkpoint that is good; the number of the leg to go on with."""
     files = checkpoint.checkpoints(directory.checkpoints)
     for file in reversed(files):
         try:
-            leg, leaves = checkpoint.load(file, directory.experiment.digest)
+            leg, trained, leaves = checkpoint.load(file, directory.experiment.digest)
+            if leg >= len(legs) or legs[leg].trained != trained:
+                raise FedrlError(f"{file} is from a version of fedrl that pauses at other places")
             if not replicates.matches(leaves):
                 raise FedrlError(f"{file} has arrays of other shapes than this experiment")
         except FedrlError as error:

@@ -2,7 +2,7 @@
 
 experiment.toml   the settings
 about.json        versions and device of the process that started it
-metrics/          a file for each leg; when the run is finished, one `metrics.csv` instead
+metrics/          a file for each evaluation; when the run is finished, one `metrics.csv` instead
 checkpoints/      the state of everything
 models.npz        the final parameters; its presence says that the run is finished
 """
@@ -105,11 +105,11 @@ class RunDirectory:
             if file.is_file():
                 file.unlink(missing_ok=True)
 
-    def save_metrics(self, leg: int, text: str) -> None:
-        """Keep the rows of a leg; the same leg again writes the same."""
+    def save_metrics(self, trained: int, text: str) -> None:
+        """Keep the rows of an evaluation; the same one again writes the same."""
         folder = self.path / "metrics"
         folder.mkdir(exist_ok=True)
-        write_atomically(folder / f"{leg:08d}.csv", text.encode())
+        write_atomically(folder / f"{trained:010d}.csv", text.encode())
 
     def metrics_text(self) -> str:
         """All rows so far."""
