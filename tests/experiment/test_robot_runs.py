@@ -74,18 +74,6 @@ def test_a_run_in_short_stretches_that_died_ends_as_one_that_did_neither(
     assert results(directory.path) == results(run.path)
 
 
-def test_a_checkpoint_of_other_stretches_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver._Pause, "over", lambda self: True)
-    directory = RunDirectory.create(tmp_path, TINY)
-    with pytest.raises(Died):
-        driver.carry_out(directory, DiesAfter(6))
-    monkeypatch.setattr(plan, "STRETCH", plan.STRETCH * 7.5 / plan.stretch(TINY))
-    with pytest.warns(UserWarning, match="pauses at other places"):
-        driver.carry_out(directory, Silence())
-    again = fedrl.train(TINY, out=tmp_path / "again", progress=False)
-    assert results(directory.path) == results(again.path)
-
-
 def test_policies_and_evaluations_of_robots_are_those_of_gymnasium(run):
     env = gymnasium.make("fedrl.envs:fedrl/Hopper-v0", max_episode_steps=25)
     policy = run.policy()

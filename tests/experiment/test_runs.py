@@ -14,7 +14,7 @@ import pytest
 
 import fedrl
 from fedrl import FedrlError
-from fedrl.experiment import checkpoint, driver
+from fedrl.experiment import checkpoint, driver, plan
 from fedrl.experiment.memory import needed_bytes
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import read_experiment
@@ -414,6 +414,14 @@ def test_a_checkpoint_of_other_shapes_is_not_used(stopped, run):
     checkpoint.save(stopped.checkpoints, TINY.digest, 2, 40, leaves[:-1])
     (warning,) = go_on(stopped)
     assert "arrays of other shapes" in warning
+    assert results(stopped.path) == results(run.path)
+
+
+def test_a_checkpoint_from_elsewhere_in_the_plan_is_not_used(stopped, run, monkeypatch):
+    monkeypatch.setattr(plan, "STRETCH", plan.STRETCH * 15 / plan.stretch(TINY))
+    assert len(list(plan.plan(TINY))) == 7  # a round each instead of two
+    (warning,) = go_on(stopped)
+    assert "pauses at other places" in warning
     assert results(stopped.path) == results(run.path)
 
 
