@@ -17,27 +17,32 @@ from fedrl.experiment.plan import plan, stretch
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
-from fedrl.families import Acrobots, CartPoles
+from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
 from fedrl.federation.local_engine import Survives
+from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 
 PARTS = {
-    "learner": DQN,
     "survives": Survives,
     "evaluation": Evaluation,
 }
-FAMILIES = {"cartpoles": CartPoles, "acrobots": Acrobots}
+FAMILIES = {
+    "cartpoles": (CartPoles, DQN),
+    "acrobots": (Acrobots, DQN),
+    "halfcheetahs": (HalfCheetahs, DDPG),
+    "hoppers": (Hoppers, DDPG),
+}
 
 
 def build(changes, family="cartpoles"):
     """An experiment from settings named as in a file: `learner.lr` and so on."""
-    tables = {"": {"E": 10, "updates": 1000}, "family": {}} | {name: {} for name in PARTS}
+    kinds = dict(zip(("family", "learner"), FAMILIES[family], strict=True)) | PARTS
+    tables = {"": {"E": 10, "updates": 1000}} | {name: {} for name in kinds}
     for path, value in changes.items():
         table, _, name = path.rpartition(".")
         tables[table][name] = value
-    parts = {name: kind(**tables[name]) for name, kind in PARTS.items()}
-    top = {"name": "any", "family": FAMILIES[family](**tables["family"])} | parts | tables[""]
-    return Experiment(**top)
+    parts = {name: kind(**tables[name]) for name, kind in kinds.items()}
+    return Experiment(**({"name": "any"} | parts | tables[""]))
 
 
 def leaves(value, where=""):
@@ -56,21 +61,11 @@ probabilities = st.floats(0, 1)
 pairs = st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)).map(lambda pair: tuple(sorted(pair)))
 VALID = {
     "name": st.text("abcXYZ089-_.é", min_size=1, max_size=20),
-    "learner.hidden": st.lists(sizes, max_size=3).map(tuple),
-    "learner.lr": st.floats(1e-30, 1e30),
     "learner.gamma": st.floats(0, 1, exclude_max=True),
     "learner.batch": sizes,
     "learner.replay": st.integers(1, 2**23),
     "learner.learning_starts": counts,
     "learner.update_every": st.integers(1, 1000),
-    "learner.target_every": counts,
-    "learner.loss": st.sampled_from(["mse", "huber"]),
-    "learner.double": st.booleans(),
-    "learner.exploration": st.sampled_from(["exponential", "linear"]),
-    "learner.epsilon_start": st.floats(0.5, 1),
-    "learner.epsilon_end": st.floats(0, 0.5),
-    "learner.epsilon_decay": probabilities,
-    "learner.epsilon_updates": counts,
     "agents": counts,
     "held_out": counts,
     "E": st.one_of(st.just(inf), st.integers(1, 10), st.integers(1, 10).map(float)),
@@ -86,9 +81,56 @@ VALID = {
     "seed": st.integers(0, 2**32 - 1),
     "family.time_limit": st.integers(1, 1000),
 }
+OF_DQN = {
+    "learner.hidden": st.lists(sizes, max_size=3).map(tuple),
+    "learner.lr": st.floats(1e-30, 1e30),
+    "learner.target_every": counts,
+    "learner.loss": st.sampled_from(["mse", "huber"]),
+    "learner.double": st.booleans(),
+    "learner.exploration": st.sampled_from(["exponential", "linear"]),
+    "learner.epsilon_start": st.floats(0.5, 1),
+    "learner.epsilon_end": st.floats(0, 0.5),
+    "learner.epsilon_decay": probabilities,
+    "learner.epsilon_updates": counts,
+}
+step_sizes = st.floats(1e-30, 1e30)
+amounts = st.floats(0, 1e30)
+OF_DDPG = {
+    "learner.hidden": st.lists(sizes, min_size=2, max_size=3).map(tuple),
+    "learner.action_layer": st.sampled_from([0, 1]),
+    "learner.actor_lr": step_sizes,
+    "learner.critic_lr": step_sizes,
+    "learner.tau": st.floats(0, 1, exclude_min=True),
+    "learner.warmup": st.sampled_from(["uniform", "policy"]),
+    "learner.exploration": st.sampled_from(["gaussian", "ou"]),
+    "learner.sigma": amounts,
+    "learner.ou_theta": probabilities,
+    "learner.twin": st.booleans(),
+    "learner.actor_every": counts,
+    "learner.smoothing": amounts,
+    "learner.smoothing_clip": amounts,
+}
+OF_ROBOT = OF_DDPG | {
+    "family.simulator": st.sampled_from(["mujoco", "mjx"]),
+    "family.mjx_iterations": st.integers(1, 100),
+    "family.mjx_line_search": st.integers(1, 100),
+}
+
+
+def within(low, high):
+    return st.tuples(*[st.floats(low, high)] * 2).map(lambda pair: tuple(sorted(pair)))
+
+
 OF_FAMILY = {
-    "cartpoles": {"family.length": pairs},
-    "acrobots": {"family.mass": pairs, "family.length": st.none() | pairs},
+    "cartpoles": OF_DQN | {"family.length": pairs},
+    "acrobots": OF_DQN | {"family.mass": pairs, "family.length": st.none() | pairs},
+    "halfcheetahs": OF_ROBOT
+    | {
+        "family.thighs": st.sampled_from(["independent", "together"]),
+        "family.back_thigh": within(0.01, 0.5),
+        "family.front_thigh": within(0.01, 0.5),
+    },
+    "hoppers": OF_ROBOT | {"family.leg_radius": within(0.005, 0.2)},
 }
 
 
@@ -219,14 +261,36 @@ OTHER = {
     "family.length": (0.3, 0.4),
     "family.mass": (0.3, 0.4),
 }
+OTHER_OF_ROBOTS = OTHER | {
+    "learner.action_layer": 0,
+    "learner.actor_lr": 2e-3,
+    "learner.critic_lr": 2e-3,
+    "learner.tau": 0.5,
+    "learner.warmup": "policy",
+    "learner.exploration": "ou",
+    "learner.sigma": 0.2,
+    "learner.ou_theta": 0.2,
+    "learner.twin": True,
+    "learner.actor_every": 2,
+    "learner.smoothing": 0.2,
+    "learner.smoothing_clip": 0.2,
+    "family.simulator": "mjx",
+    "family.mjx_iterations": 3,
+    "family.mjx_line_search": 3,
+    "family.thighs": "together",
+    "family.back_thigh": (0.11, 0.12),
+    "family.front_thigh": (0.11, 0.12),
+    "family.leg_radius": (0.035, 0.045),
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_digest_changes_with_every_setting(family):
     paths = set(VALID | OF_FAMILY[family])
-    digests = [build({path: OTHER[path]}, family).digest for path in paths]
+    other = OTHER if family in ("cartpoles", "acrobots") else OTHER_OF_ROBOTS
+    digests = [build({path: other[path]}, family).digest for path in paths]
     digests += [build({}, name).digest for name in FAMILIES]
-    assert len(set(digests)) == len(paths) + 2
+    assert len(set(digests)) == len(paths) + len(FAMILIES)
 
 
 def test_the_digest_does_not_change_with_the_way_of_writing_a_number():
@@ -324,12 +388,9 @@ def test_a_plan_is_the_whole_training(updates, E, every):
 small = st.integers(1, 4)
 LARGEST = st.sampled_from([1, 3, 2**31 - 1])
 SMALL = VALID | {
-    "learner.hidden": st.lists(small, max_size=2).map(tuple),
     "learner.batch": small,
     "learner.replay": st.sampled_from([1, 5, 2**23]),
     "learner.update_every": small,
-    "learner.target_every": LARGEST,
-    "learner.epsilon_updates": LARGEST,
     "agents": small,
     "held_out": small,
     "evaluation.every": LARGEST,
@@ -350,10 +411,21 @@ def traced(experiment):
     return record
 
 
+SMALL_OF_FAMILY = {
+    "learner.hidden": st.lists(small, min_size=2, max_size=2).map(tuple),
+    "learner.target_every": LARGEST,
+    "learner.epsilon_updates": LARGEST,
+    "learner.actor_every": LARGEST,
+    "family.simulator": st.just("mujoco"),  # MJX takes seconds to trace
+}
+
+
 @settings(max_examples=25)
 @given(data=st.data(), family=st.sampled_from(sorted(FAMILIES)))
 def test_settings_that_are_accepted_can_be_traced(data, family):
-    drawn = data.draw(st.fixed_dictionaries(SMALL | OF_FAMILY[family]))
+    known = SMALL | OF_FAMILY[family]
+    strategies = known | {n: s for n, s in SMALL_OF_FAMILY.items() if n in known}
+    drawn = data.draw(st.fixed_dictionaries(strategies))
     experiment = build(drawn, family)
     models = 1 + (experiment.agents if isinf(experiment.E) else 0)
     shape = (models, experiment.agents + experiment.held_out)
