@@ -105,6 +105,8 @@ def _rows(arms: Sequence[Arm]) -> list[list[object]]:
 
 def _curves(arms: Sequence[Arm], folder: Path, name: str, metric: str) -> list[Path]:
     """Return against training for each split: the mean, and a band of standard errors."""
+    from matplotlib.ticker import EngFormatter
+
     figure = new_figure(10.5, 3.4)
     first = None
     for column, split in enumerate(SPLITS):
@@ -121,6 +123,7 @@ def _curves(arms: Sequence[Arm], folder: Path, name: str, metric: str) -> list[P
                 ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)
         ax.set_title(split)
         ax.set_xlabel(f"{arms[0].experiment.unit} of each agent")
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k: six digits run into each other
         tidy(ax)
     if first is not None:
         first.set_ylabel(metric.replace("_", " "))
