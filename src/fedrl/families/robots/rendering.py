@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 HEIGHT, WIDTH = 400, 600
 CAMERA = "track"
+FLOOR = 25.0
 MISSING = (
     "robots cannot be drawn here ({}): install a library that draws without a screen (on Debian "
     "and Ubuntu `apt-get install libegl1 libgl1-mesa-dri`, or libosmesa6), or choose one with the "
@@ -56,7 +57,11 @@ class _Studio:
 
 def _opened(family: "RobotFamily", theta: tuple[float, ...]) -> tuple[Any, Any, Any]:
     mujoco = import_mujoco()
-    model = compiled(specification(family, theta))
+    spec = specification(family, theta)
+    # As drawn, the floor ends after 40 metres; a cheetah runs further.
+    spec.geom("floor").size[:2] *= FLOOR
+    spec.material("MatPlane").texrepeat *= FLOOR
+    model = compiled(spec)
     try:
         renderer = mujoco.Renderer(model, HEIGHT, WIDTH)
     # It fails in many ways: no library, no device, a context that cannot be made.
