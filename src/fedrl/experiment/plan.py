@@ -13,8 +13,8 @@ from fedrl.experiment.settings import Experiment
 # Weights of a network times batch times agents times units, in a stretch of one seed: some seconds
 # on a core.
 STRETCH = 1e10
-# What an environment step adds, in weights times batch; little beside any but a small network.
-STEP = 1e5
+# What an environment step on the host adds, in weights times batch.
+STEP = 4e5
 
 
 class Leg(NamedTuple):
