@@ -101,8 +101,8 @@ def test_a_run_that_is_killed_and_interrupted_ends_as_if_nothing_had_been(
             assert "fedrl: interrupted; finished work is saved" in output
             assert "Traceback" not in output
             # Nothing is lost: the state is that of the last evaluation.
-            newest = files(measured)[-1].replace(".csv", ".npz")
-            assert files(checkpoints)[-1] == newest
+            leg, trained = (int(files(f)[-1].split(".")[0]) for f in (checkpoints, measured))
+            assert leg * EXPERIMENT.evaluation.every == trained
         arguments = ("resume", folder)
     assert not fedrl.Run(folder).finished
     process = begin(*arguments)
