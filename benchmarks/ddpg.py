@@ -13,7 +13,6 @@ import json
 import statistics
 import subprocess
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,7 @@ def ours(preset: str, hidden: tuple[int, int], batch: int, updates: int, seeds: 
     with tempfile.TemporaryDirectory() as folder:
         watch = Stopwatch()
         carry_out(RunDirectory.create(Path(folder), experiment), watch)
-        return AGENTS * seeds * updates / (time.perf_counter() - watch.started)
+        return AGENTS * seeds * updates * watch.share_per_second()
 
 
 def peer(
@@ -104,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers-python", help="interpreter that has torch, SB3 and MuJoCo")
     parser.add_argument("--robot", choices=ROBOTS, default="halfcheetah")
+    parser.add_argument("--rows", nargs="+", type=int, default=list(range(len(ROWS))))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each peer, each time")
     parser.add_argument("--json", type=Path)
@@ -113,7 +113,7 @@ def main() -> None:
     print(*(f"{name}: {value}" for name, value in machine.items()), sep="\n")
     versions: dict[str, str] = {}
     record: list[dict[str, Any]] = []
-    for hidden, batch, updates in ROWS:
+    for hidden, batch, updates in (ROWS[row] for row in given.rows):
         rates: dict[str, list[float]] = {}
         for _ in range(given.repeats):
             for seeds in SEEDS:

@@ -36,12 +36,23 @@ PEERS: dict[str, tuple[list[str], int]] = {
 
 
 class Stopwatch(Silence):
-    """Starts when the first evaluation is there, that is when all is compiled."""
+    """Starts when a seed has trained for a leg, that is when all is compiled."""
 
     started = 0.0
+    left = 1.0
+    """Share of the work that is done while the clock runs."""
 
-    def headline(self, text: str) -> None:
-        self.started = self.started or time.perf_counter()
+    def begin(self, total: float, done: float) -> None:
+        self._total, self._done = total, done
+
+    def advance(self, amount: float) -> None:
+        self._done += amount
+        # The first evaluation, of the untrained model, counts 1.
+        if self._done > 1.5 and not self.started:
+            self.started, self.left = time.perf_counter(), 1 - self._done / self._total
+
+    def share_per_second(self) -> float:
+        return self.left / (time.perf_counter() - self.started)
 
 
 def ours(hidden: tuple[int, ...], batch: int, updates: int, seeds: int) -> float:
@@ -68,7 +79,7 @@ def ours(hidden: tuple[int, ...], batch: int, updates: int, seeds: int) -> float
     with tempfile.TemporaryDirectory() as folder:
         watch = Stopwatch()
         carry_out(RunDirectory.create(Path(folder), experiment), watch)
-        return AGENTS * seeds * updates / (time.perf_counter() - watch.started)
+        return AGENTS * seeds * updates * watch.share_per_second()
 
 
 def peer(python: str, name: str, hidden: tuple[int, ...], batch: int, steps: int) -> float:
