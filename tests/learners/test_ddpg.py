@@ -21,6 +21,7 @@ from fedrl.learners import replay
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic, actor_loss, critic_loss
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
+from finite_differences import slopes
 from parity import recorded, stepping
 from probes import Aim, EndedOrCutOff, Pendulum
 
@@ -102,21 +103,6 @@ def numpy_critic_loss(leaves, batch, y, action_layer):
 
 def numpy_actor_loss(leaves, critic, observation, action_layer):
     return -numpy_critic(critic, observation, numpy_actor(leaves, observation), action_layer).mean()
-
-
-def slopes(f, leaves, h=1e-6):
-    """The gradient of f by central differences."""
-    gradient = [np.zeros_like(leaf) for leaf in leaves]
-    for leaf, slope in zip(leaves, gradient, strict=True):
-        for index in np.ndindex(leaf.shape):
-            here = leaf[index]
-            leaf[index] = here + h
-            above = f(leaves)
-            leaf[index] = here - h
-            below = f(leaves)
-            leaf[index] = here
-            slope[index] = (above - below) / (2 * h)
-    return gradient
 
 
 class ObviousAdam:

@@ -13,6 +13,7 @@ from fedrl.federation.local_engine import LocalEngine, Survives
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
+from finite_differences import slopes
 from probes import Choice, ConstantReward, Delayed, Endless, Observed
 
 PROBE_LEARNER = DQN(
@@ -98,21 +99,6 @@ def numpy_loss(leaves, batch, y, loss):
     assert (np.abs(error) < 1).any()
     assert (np.abs(error) > 1).any()
     return np.where(np.abs(error) <= 1, error**2 / 2, np.abs(error) - 0.5).mean()
-
-
-def slopes(f, leaves, h=1e-6):
-    """The gradient of f by central differences."""
-    gradient = [np.zeros_like(leaf) for leaf in leaves]
-    for leaf, slope in zip(leaves, gradient, strict=True):
-        for index in np.ndindex(leaf.shape):
-            here = leaf[index]
-            leaf[index] = here + h
-            above = f(leaves)
-            leaf[index] = here - h
-            below = f(leaves)
-            leaf[index] = here
-            slope[index] = (above - below) / (2 * h)
-    return gradient
 
 
 @pytest.mark.parametrize("double", [False, True])

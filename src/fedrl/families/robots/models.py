@@ -4,7 +4,8 @@ import os
 import sys
 import threading
 import warnings
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from ctypes.util import find_library
 from functools import cache
 from importlib.resources import files
@@ -84,18 +85,13 @@ def compiled(spec: "mujoco.MjSpec") -> "mujoco.MjModel":
         return spec.compile()
 
 
-class _quietly:  # noqa: N801 (used like a function)
+@contextmanager
+def _quietly() -> Iterator[None]:
     """Without MuJoCo's remark that HalfCheetah's file says its total mass in an old way."""
-
-    def __enter__(self) -> None:
-        _compiling.acquire()  # a filter of warnings is for all threads
-        self._filter = warnings.catch_warnings()
-        self._filter.__enter__()
+    # The lock: a filter of warnings is for all threads.
+    with _compiling, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*settotalmass.*")
-
-    def __exit__(self, *error: Any) -> None:
-        self._filter.__exit__(*error)
-        _compiling.release()
+        yield
 
 
 def theta_tuple(theta: np.ndarray[Any, Any]) -> tuple[float, ...]:
