@@ -21,7 +21,7 @@ from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.dqn import DQN
-from fedrl.report.run_progress import Silence
+from fedrl.progress import Silence
 
 AGENTS, E = 5, 100
 # (hidden layers, batch, updates of each of our agents, of each peer's agents)

@@ -23,6 +23,19 @@ TINY = Experiment(
     seeds=2,
 )
 
+
+def begin(engine, replicate):
+    """Untrained agents in environments drawn for them."""
+    environments = engine.environments(replicate, engine.thetas(replicate))
+    return engine.init(engine.first_params(replicate), environments)
+
+
+def go_on(engine, federation, replicate, rounds, E):
+    """Rounds of an engine, in the environments it has drawn."""
+    environments = engine.environments(replicate, engine.thetas(replicate))
+    return engine.advance(federation, environments, rounds, E)
+
+
 SETTINGS = {
     "jax_compilation_cache_dir": None,
     "jax_persistent_cache_min_compile_time_secs": 0.0,

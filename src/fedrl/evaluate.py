@@ -1,6 +1,7 @@
 """How good models are: returns of their greedy policies, each model in each environment."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,22 +35,68 @@ def greedy_returns(
     All models start an environment's episodes from the same states.
     """
     constants = jax.vmap(family.constants)(theta)
+    first = _starts(family, key, theta.shape[0], episodes)
+    n_models = jax.tree.leaves(models)[0].shape[0]
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), first)
+    # Models share the environments' constants.
+    step = jax.vmap(_of_environments(family), in_axes=(None, 0, 0))
+    shape = (n_models, theta.shape[0], episodes)
+    return _play(family, policy, models, states, partial(step, constants), shape, gamma)
+
+
+def own_returns(
+    family: ControlFamily,
+    policy: Policy,
+    models: Any,
+    theta: jax.Array,
+    key: jax.Array,
+    *,
+    episodes: int,
+    gamma: float,
+) -> Returns:
+    """Play model i in environment i only, from the states that `greedy_returns` begins with."""
+    constants = jax.vmap(family.constants)(theta)
+    states, constants = jax.tree.map(
+        lambda leaf: leaf[:, None],
+        (_starts(family, key, theta.shape[0], episodes), constants),
+    )
+    step = jax.vmap(_of_environments(family))
+    shape = (theta.shape[0], 1, episodes)
+    played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
+    return Returns(played.undiscounted[:, 0], played.discounted[:, 0])
+
+
+def _starts(family: ControlFamily, key: jax.Array, environments: int, episodes: int) -> State:
+    """First states, (environments, episodes)."""
 
     def starts(key: jax.Array) -> State:
         return jax.vmap(family.reset)(numbered(key, episodes))
 
-    first = jax.vmap(starts)(numbered(key, theta.shape[0]))
-    n_models = jax.tree.leaves(models)[0].shape[0]
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), first)
-    # Models share the environments' constants; episodes share their environment's.
-    step = jax.vmap(jax.vmap(jax.vmap(family.step, in_axes=(0, 0, None))), in_axes=(0, 0, None))
+    return jax.vmap(starts)(numbered(key, environments))
+
+
+def _of_environments(family: ControlFamily) -> Callable[..., Any]:
+    """A step of (environments, episodes); episodes share their environment's constants."""
+    return jax.vmap(jax.vmap(lambda c, s, a: family.step(s, a, c), in_axes=(None, 0, 0)))
+
+
+def _play(
+    family: ControlFamily,
+    policy: Policy,
+    models: Any,
+    states: State,
+    step: Callable[[State, jax.Array], tuple[State, jax.Array, jax.Array]],
+    shape: tuple[int, int, int],
+    gamma: float,
+) -> Returns:
+    """Greedy episodes of (models, environments, episodes) to their ends."""
     observe = jax.vmap(jax.vmap(jax.vmap(family.observe)))
-    zeros = jnp.zeros((n_models, theta.shape[0], episodes), jnp.float32)
+    zeros = jnp.zeros(shape, jnp.float32)
 
     def play(carry: Any) -> Any:
         t, discount, states, alive, total, discounted = carry
         actions = jax.vmap(policy)(models, observe(states))
-        states, reward, terminated = step(states, actions, constants)
+        states, reward, terminated = step(states, actions)
         earned = jnp.where(alive, reward, 0.0)
         alive = alive & ~terminated
         # What is over need not be simulated any more: a host may leave out what is not a number.

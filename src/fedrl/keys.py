@@ -21,6 +21,8 @@ class Purpose(IntEnum):
     SAMPLING = 6
     EVALUATION = 7
     PLAYING = 8
+    EMBEDDING = 9
+    ADAPTATION = 10
 
 
 def replicate_key(seed: int | jax.Array, replicate: jax.Array, purpose: Purpose) -> jax.Array:

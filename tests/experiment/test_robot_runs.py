@@ -21,7 +21,7 @@ from fedrl.experiment.toml import to_toml
 from fedrl.families import HalfCheetahs, Hoppers
 from fedrl.families.robots import host, models
 from fedrl.learners.ddpg import DDPG
-from fedrl.report.run_progress import Silence
+from fedrl.progress import Silence
 from tiny import TINY
 
 # The noise remembers the step before, so it must be in a checkpoint as well.

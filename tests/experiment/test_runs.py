@@ -19,7 +19,7 @@ from fedrl.experiment.memory import needed_bytes
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import read_experiment
 from fedrl.keys import Purpose
-from fedrl.report.run_progress import Silence
+from fedrl.progress import Silence
 from fedrl.training import resume
 from tiny import TINY, compilations_kept
 
@@ -131,10 +131,10 @@ def numpy_action(path, seed, model, observations):
     with np.load(path / "models.npz") as arrays:
         x = np.asarray(observations, np.float64)
         for layer in (0, 1):
-            weight = arrays[f"layers/{layer}/weight"][seed, model]
+            weight = arrays[f"network/layers/{layer}/weight"][seed, model]
             # The last layer is stored with its outputs first.
             weight = weight.T if layer == 1 else weight
-            x = x @ weight + arrays[f"layers/{layer}/bias"][seed, model]
+            x = x @ weight + arrays[f"network/layers/{layer}/bias"][seed, model]
             x = np.maximum(x, 0) if layer == 0 else x
     return x.argmax(-1)
 

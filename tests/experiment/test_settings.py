@@ -401,12 +401,13 @@ SMALL = VALID | {
 
 def traced(experiment):
     number = jax.ShapeDtypeStruct((), np.int32)
-    federation = jax.eval_shape(experiment.engine.init, number)
     programs = Programs(experiment)
+    theta = jax.eval_shape(programs.thetas, number)
+    federation = jax.eval_shape(programs.init, number, theta)
     for communicates in (True, False):
         train = partial(programs.train, communicates=communicates)
-        assert jax.eval_shape(train, federation, number, number, number) == federation
-    after, record, _ = jax.eval_shape(programs.evaluate, federation, number, number)
+        assert jax.eval_shape(train, federation, number, theta, number, number) == federation
+    after, record, _ = jax.eval_shape(programs.evaluate, federation, number, theta, number)
     assert after == federation
     return record
 

@@ -1,7 +1,7 @@
 """The compiled engine against a plain Python loop, and what must not matter at all."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from fedrl.federation.local_engine import FIRST_RESET, LocalEngine, Survives
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
-from tiny import TINY, compilations_kept
+from tiny import TINY, begin, compilations_kept, go_on
 
 LEARNER = DQN(
     hidden=(8,),
@@ -59,12 +59,12 @@ def kept(tmp_path_factory):
 
 @cache
 def compiled_init(engine):
-    return jax.jit(engine.init)
+    return jax.jit(partial(begin, engine))
 
 
 @cache
 def compiled_advance(engine):
-    return jax.jit(engine.advance)
+    return jax.jit(partial(go_on, engine))
 
 
 def fresh(engine, replicate=0):
@@ -310,7 +310,8 @@ def test_agents_start_from_one_network_or_from_their_own():
 
 
 def test_agents_live_in_different_environments_and_draw_different_numbers():
-    environments, theta = ENGINE.environments(jnp.int32(0))
+    theta = ENGINE.thetas(jnp.int32(0))
+    environments = ENGINE.environments(jnp.int32(0), theta)
     assert len(np.unique(theta)) == 2
     both = (ENGINE.family, LEARNER)
     draws = jax.vmap(lambda keys: step_draws(*both, keys, jnp.int32(5)))(environments.keys)
@@ -345,7 +346,7 @@ def test_the_same_replicate_is_the_same_and_another_is_another():
 
 def test_another_seed_has_other_environments_networks_and_experience():
     other = replace(ENGINE, seed=4)
-    assert not np.isin(ENGINE.environments(jnp.int32(0))[1], other.environments(jnp.int32(0))[1])[0]
+    assert not np.isin(ENGINE.thetas(jnp.int32(0)), other.thetas(jnp.int32(0)))[0]
     a, b = fresh(ENGINE), fresh(other)
     assert not np.isin(a.rows[:, :8, :4], b.rows[:, :8, :4]).any()
     assert not same(a.agents.learned.params, b.agents.learned.params)

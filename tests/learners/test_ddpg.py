@@ -24,6 +24,7 @@ from fedrl.learners.replay import Transition
 from finite_differences import slopes
 from parity import recorded, stepping
 from probes import Aim, EndedOrCutOff, Pendulum
+from tiny import begin, go_on
 
 OBSERVATIONS, ACTIONS, BATCH = 3, 2, 6
 TERMINATED = np.array([0, 1, 0, 0, 1, 0], bool)
@@ -517,7 +518,7 @@ def test_networks_start_different_from_each_other_and_equal_to_their_targets():
 def test_weights_start_uniform_within_one_over_the_root_of_what_enters_a_layer(action_layer):
     learner = DDPG(hidden=(400, 300), action_layer=action_layer)
     actor, (critic,) = fresh(learner, 0, 17, 6).params
-    for layers, entering in ((actor.layers, 0), (critic.layers, 6)):
+    for layers, entering in ((actor.network.layers, 0), (critic.network.layers, 6)):
         inputs = [17, 400, 300]
         inputs[action_layer] += entering
         for layer, n in zip(layers, inputs, strict=True):
@@ -525,8 +526,10 @@ def test_weights_start_uniform_within_one_over_the_root_of_what_enters_a_layer(a
                 assert stats.kstest(np.ravel(values), symmetric(1 / np.sqrt(n))).pvalue > 1e-6
         if entering:
             bound = 1 / np.sqrt(inputs[action_layer])
-            assert critic.action_weight.shape == (6, (400, 300)[action_layer])
-            assert stats.kstest(np.ravel(critic.action_weight), symmetric(bound)).pvalue > 1e-6
+            assert critic.network.action_weight.shape == (6, (400, 300)[action_layer])
+            assert (
+                stats.kstest(np.ravel(critic.network.action_weight), symmetric(bound)).pvalue > 1e-6
+            )
 
 
 def symmetric(bound):
@@ -726,7 +729,7 @@ def engine_of(family, learner):
 
 def training(engine, updates):
     """The compiled training of one replicate, by its number."""
-    return jax.jit(lambda number: engine.advance(engine.init(number), number, 1, updates))
+    return jax.jit(lambda number: go_on(engine, begin(engine, number), number, 1, updates))
 
 
 def of_only_agent(tree):

@@ -15,6 +15,7 @@ from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
 from finite_differences import slopes
 from probes import Choice, ConstantReward, Delayed, Endless, Observed
+from tiny import begin, go_on
 
 PROBE_LEARNER = DQN(
     hidden=(16,),
@@ -30,7 +31,7 @@ PROBE_LEARNER = DQN(
 
 def q_after_training(family, learner, observations, updates=400):
     engine = LocalEngine(family, learner, Mean(), 1, "updates", Survives(), "shared", False, 0)
-    trained = jax.jit(lambda: engine.advance(engine.init(0), 0, 1, updates))()
+    trained = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 1, updates))()
     params = jax.tree.map(lambda leaf: leaf[0], trained.agents.learned.params)
     return np.asarray(params(jnp.array(observations, jnp.float32)[:, None]))
 

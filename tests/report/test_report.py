@@ -6,8 +6,8 @@ from math import hypot
 import pytest
 from rich.console import Console
 
+from fedrl.progress import WorkProgress, in_words
 from fedrl.report.comparison import Comparison
-from fedrl.report.progress import WorkProgress, in_words
 
 
 def comparison(ours, se=0.0, published=10.0, published_se=0.0):
@@ -31,7 +31,7 @@ def test_marks_say_within_two_within_three_and_beyond():
 
 def test_progress_in_a_log_gives_lines_with_an_estimate(monkeypatch):
     clock = iter(range(0, 10_000, 20))
-    monkeypatch.setattr("fedrl.report.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("fedrl.progress.time.monotonic", lambda: float(next(clock)))
     console = Console(file=io.StringIO(), width=100)
     with WorkProgress("job", 100.0, 20.0, console) as progress:
         progress.advance(1.0, "part A")

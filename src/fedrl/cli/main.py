@@ -8,7 +8,7 @@ import tyro
 from fedrl import __version__
 from fedrl.cli import run
 from fedrl.cli.commands import List, Reproduce, Theory
-from fedrl.cli.runs import Evaluate, Report, Resume, Show
+from fedrl.cli.runs import Adapt, Evaluate, Report, Resume, Show
 from fedrl.errors import FedrlError
 
 Command = (
@@ -16,6 +16,7 @@ Command = (
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Adapt, tyro.conf.subcommand("adapt")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Theory, tyro.conf.subcommand("theory")]

@@ -31,8 +31,8 @@ def run(arguments: list[str]) -> int:
     """`fedrl run` with everything that follows it."""
     from fedrl.cli.runs import carry_out_and_report
     from fedrl.errors import FedrlError
+    from fedrl.experiment.launch import begin
     from fedrl.experiment.settings import Experiment
-    from fedrl.training import begin
 
     name, *rest = arguments
     default = _start_from(name)

@@ -93,6 +93,58 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Adapt:
+    """Go on learning in new environments, with what the run's agents have learnt.
+
+    Every seed of the run gets an agent in each environment. The result is a run of its own, below
+    the one it comes from: `resume`, `report`, `evaluate` and `show` work on it.
+    """
+
+    run_dir: Folder
+    """The run's folder: its settings and final models are all that is needed."""
+    method: Literal["e-update", "en-update", "phi-update", "n-update", "scratch"]
+    """Train only what is private (the embedding), that and the network, nothing, only the network,
+    or everything from a random network."""
+    theta: tuple[float, ...] = ()
+    """Environments, as for `evaluate`; the run's held-out ones unless given."""
+    embedding: Literal["average", "random"] = "average"
+    """Begin with the average of the trained embeddings, or with a random one."""
+    updates: int | None = None
+    """Length of the training, in the run's unit; half of the run's unless given."""
+    every: int | None = None
+    """Training between two evaluations; a twentieth of it unless given."""
+    episodes: int | None = None
+    """Greedy episodes of an evaluation; as in the run unless given."""
+    embedding_lr: float | None = None
+    """Step size of the embedding; as in the run unless given."""
+    out: Path | None = None
+    """Folder for the new run; `adapted` in the run unless given."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        from fedrl.experiment.run import Run
+        from fedrl.report.runs import report_runs
+
+        run = Run(self.run_dir)
+        size = len(run.experiment.family.varied)
+        thetas = grouped(self.theta, size) if self.theta else None
+        use_compilation_cache()
+        adapted = run.adapt(
+            thetas,
+            method=self.method,
+            embedding=self.embedding,
+            updates=self.updates,
+            every=self.every,
+            episodes=self.episodes,
+            embedding_lr=self.embedding_lr,
+            out=self.out,
+        )
+        report_runs([adapted], adapted.path / "figures", Console())
+        return 0
+
+
+@dataclass(frozen=True)
 class Show:
     """Render an episode of a run's policy to a GIF."""
 
@@ -135,8 +187,9 @@ def carry_out_and_report(directories: "list[RunDirectory]") -> int:
     """Take runs to their end, one after the other, then compare them."""
     from rich.console import Console
 
+    from fedrl.experiment.launch import go_on
+    from fedrl.experiment.run import Run
     from fedrl.report.runs import report_runs
-    from fedrl.training import go_on
 
     use_compilation_cache()
     console = Console()
@@ -144,7 +197,8 @@ def carry_out_and_report(directories: "list[RunDirectory]") -> int:
     for directory in directories:
         if directory.finished:
             console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
-        runs.append(go_on(directory, console))
+        go_on(directory, console)
+        runs.append(Run(directory.path))
     report_runs(runs, runs[0].path / "figures", console)
     return 0
 

@@ -43,7 +43,7 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
         directory.sweep()
         experiment = directory.experiment
         legs = list(plan(experiment))
-        replicates = Replicates(experiment)
+        replicates = Replicates(experiment, start=directory.start())
         first = _restore(directory, replicates, legs, watcher.warn)
         watcher.begin(sum(map(_work, legs)), sum(map(_work, legs[:first])))
         if first == 0:

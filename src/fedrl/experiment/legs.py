@@ -9,28 +9,42 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.evaluate import Returns, greedy_returns
+from fedrl.evaluate import Returns, greedy_returns, own_returns
 from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
+from fedrl.federation.aggregate import Mean
 from fedrl.federation.blocks import worker_devices
-from fedrl.federation.local_engine import Federation
+from fedrl.federation.local_engine import Environments, Federation
 from fedrl.keys import Purpose, replicate_key
 
 
 class Record(NamedTuple):
     """What is known after a leg, for each seed."""
 
-    returns: Returns
+    returns: Returns | None
     """(models, environments): training environments first, then the held-out ones. The average is
-    model 0; without communication the agents' own models follow."""
+    model 0; without communication the agents' own models follow. None where only each agent's own
+    environment counts."""
+    own: Returns | None
+    """(agents,): each agent's own model in its own environment, where `returns` has no such."""
     seen: Seen
     """What each agent met while learning since the record before."""
+
+
+class Start(NamedTuple):
+    """Where agents begin that do not begin from nothing; seeds first."""
+
+    thetas: Array
+    """(seeds, agents, varied constants): their environments."""
+    params: Any
+    """Each leaf (seeds, agents, ...)."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +56,43 @@ class Programs:
     def thetas(self, replicate: jax.Array) -> jax.Array:
         """Training environments, then held-out ones; the first few do not depend on how many."""
         experiment = self.experiment
-        _, training = experiment.engine.environments(replicate)
+        training = experiment.engine.thetas(replicate)
         key = replicate_key(experiment.seed, replicate, Purpose.HELD_OUT)
         return jnp.concatenate([training, experiment.family.sample(key, experiment.held_out)])
 
+    def init(self, replicate: jax.Array, theta: jax.Array, params: Any = None) -> Federation:
+        """Agents that are about to learn, from `params` if there are any."""
+        engine = self.experiment.engine
+        if params is None:
+            params = engine.first_params(replicate)
+        return engine.init(params, self._environments(replicate, theta))
+
     def models(self, federation: Federation) -> Any:
-        """The average, and without communication also each agent's own; models first."""
+        """The average, and where they have any also each agent's own; models first."""
         experiment = self.experiment
         params = federation.agents.learned.params
-        average = jax.tree.map(lambda leaf: leaf[None], experiment.aggregator.apply(params))
-        if experiment.communicates:
+        shared, private = experiment.learner.split(params)
+        # What is private is averaged here, to begin with in a new environment; no agent gets it.
+        average = eqx.combine(experiment.aggregator.apply(shared), Mean().apply(private))
+        average = jax.tree.map(lambda leaf: leaf[None], average)
+        if not experiment.has_own_models:
             return average
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), average, params)
+
+    def shape_of_models(self) -> Any:
+        """What `models` gives for one replicate, without numbers."""
+        number = jnp.int32(0)
+        theta = jax.eval_shape(self.thetas, number)
+        return jax.eval_shape(lambda *given: self.models(self.init(*given)), number, theta)
+
+    def _environments(self, replicate: jax.Array, theta: jax.Array) -> Environments:
+        return self.experiment.engine.environments(replicate, theta[: self.experiment.agents])
 
     def train(
         self,
         federation: Federation,
         replicate: jax.Array,
+        theta: jax.Array,
         rounds: jax.Array,
         E: jax.Array,
         *,
@@ -66,49 +100,59 @@ class Programs:
     ) -> Federation:
         """Rounds of E units; `communicates` says whether each one ends with a communication."""
         engine = replace(self.experiment.engine, communicates=communicates)
-        return engine.advance(federation, replicate, rounds, E)
+        return engine.advance(federation, self._environments(replicate, theta), rounds, E)
 
     def evaluate(
-        self, federation: Federation, replicate: jax.Array, trained: jax.Array
+        self, federation: Federation, replicate: jax.Array, theta: jax.Array, trained: jax.Array
     ) -> tuple[Federation, Record, Any]:
         """Evaluate, and start the agents' sums anew; also the models that were evaluated."""
         experiment = self.experiment
+        n = experiment.agents
         key = replicate_key(experiment.seed, replicate, Purpose.EVALUATION)
+        key = jax.random.fold_in(key, trained)
         models = self.models(federation)
-        returns = greedy_returns(
-            experiment.family,
-            experiment.learner.policy,
-            models,
-            self.thetas(replicate),
-            jax.random.fold_in(key, trained),
-            episodes=experiment.evaluation.episodes,
-            gamma=experiment.learner.gamma,
-        )
+        family, learner = experiment.family, experiment.learner
+
+        def play(how: Callable[..., Returns], models: Any, theta: jax.Array) -> Returns:
+            settings = {"episodes": experiment.evaluation.episodes, "gamma": learner.gamma}
+            return how(family, learner.policy, models, theta, key, **settings)
+
+        everywhere = experiment.evaluation.where == "everywhere"
+        returns = own = None
+        if everywhere:
+            shown = _rows(models, slice(1)) if experiment.communicates else models
+            returns = play(greedy_returns, shown, theta)
+        if experiment.has_own_models and (experiment.communicates or not everywhere):
+            own = play(own_returns, _rows(models, slice(1, None)), theta[:n])
         agents = federation.agents
-        afresh = agents._replace(seen=stacked(nothing_seen(), experiment.agents))
-        return federation._replace(agents=afresh), Record(returns, agents.seen), models
+        afresh = agents._replace(seen=stacked(nothing_seen(), n))
+        return federation._replace(agents=afresh), Record(returns, own, agents.seen), models
 
     def one_by_one(self, program: Callable[..., Any]) -> Callable[..., Any]:
         """A program for one seed after the other."""
 
-        def over_seeds(state: Federation, seeds: jax.Array, *given: Any, **fixed: Any) -> Any:
-            return jax.lax.map(lambda one: program(*one, *given, **fixed), (state, seeds))
+        def over_seeds(
+            state: Federation, seeds: jax.Array, thetas: jax.Array, *given: Any, **fixed: Any
+        ) -> Any:
+            return jax.lax.map(lambda one: program(*one, *given, **fixed), (state, seeds, thetas))
 
         return over_seeds
 
     def side_by_side(self, program: Callable[..., Any]) -> Callable[..., Any]:
         """A program for all seeds at once."""
 
-        def over_seeds(state: Federation, seeds: jax.Array, *given: Any, **fixed: Any) -> Any:
+        def over_seeds(
+            state: Federation, seeds: jax.Array, thetas: jax.Array, *given: Any, **fixed: Any
+        ) -> Any:
             if not self.experiment.engine.lockstep:
-                return jax.vmap(lambda one, seed: program(one, seed, *given, **fixed))(state, seeds)
+                return jax.vmap(lambda *one: program(*one, *given, **fixed))(state, seeds, thetas)
             # All seeds are equally far: with one clock for all, memories are written in place.
             clock = jax.tree.map(lambda leaf: leaf[0], state.clock)
             return jax.vmap(
-                lambda agents, rows, seed: program(
-                    Federation(agents, rows, clock), seed, *given, **fixed
+                lambda agents, rows, seed, theta: program(
+                    Federation(agents, rows, clock), seed, theta, *given, **fixed
                 )
-            )(state.agents, state.rows, seeds)
+            )(state.agents, state.rows, seeds, thetas)
 
         return over_seeds
 
@@ -116,8 +160,14 @@ class Programs:
 class Replicates:
     """The states of all seeds of an experiment, in groups that run side by side."""
 
-    def __init__(self, experiment: Experiment, vectorised: bool | None = None) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        vectorised: bool | None = None,
+        start: Start | None = None,
+    ) -> None:
         programs = Programs(experiment)
+        self._start = start
         self._communicates = experiment.communicates
         self._devices = worker_devices()
         if vectorised is None:
@@ -130,31 +180,39 @@ class Replicates:
         self._compiled: set[tuple[bool, bool]] = set()
         # One seed after the other in the cache of a core; all at once on an accelerator.
         over_seeds = programs.side_by_side if vectorised else programs.one_by_one
-        self._init = jax.jit(jax.vmap(experiment.engine.init))
+        self._init = jax.jit(jax.vmap(programs.init))
         self._train = jax.jit(
             over_seeds(programs.train), donate_argnums=0, static_argnames="communicates"
         )
         self._evaluate = jax.jit(over_seeds(programs.evaluate), donate_argnums=0)
         self._models = jax.jit(jax.vmap(programs.models))
-        self.thetas: Array = np.asarray(jax.jit(jax.vmap(programs.thetas))(seeds))
+        drawn = jax.jit(jax.vmap(programs.thetas))(seeds) if start is None else start.thetas
+        self.thetas: Array = np.asarray(drawn)
         """(seeds, environments, varied constants)."""
 
     def start(self) -> None:
-        """Untrained agents."""
-        self._states = [self._init(self._put(seeds, i)) for i, seeds in enumerate(self._groups)]
+        """Agents that are about to learn."""
+        self._states = [self._init(*self._beginning(group)) for group in range(len(self._groups))]
+
+    def _beginning(self, group: int) -> tuple[Any, ...]:
+        """What the agents of a group of seeds begin with: numbers, environments, parameters."""
+        seeds = self._groups[group]
+        given = () if self._start is None else (_rows(self._start.params, seeds),)
+        return tuple(self._put(x, group) for x in (seeds, self.thetas[seeds], *given))
 
     def run(self, leg: Leg, done: Callable[[int], None]) -> Record | None:
         """Take all seeds through a leg; `done` hears how many, group by group."""
         rounds, E, trained = (np.int32(x) for x in (leg.rounds, leg.E, leg.trained))
 
         def work(group: int) -> Record | None:
-            seeds, state = self._put(self._groups[group], group), self._states[group]
+            numbers, state = self._groups[group], self._states[group]
+            seeds, thetas = self._put((numbers, self.thetas[numbers]), group)
             if leg.rounds:
                 communicates = leg.communicates and self._communicates
-                state = self._train(state, seeds, rounds, E, communicates=communicates)
+                state = self._train(state, seeds, thetas, rounds, E, communicates=communicates)
             record: Record | None = None
             if leg.evaluates:
-                state, record, self._latest[group] = self._evaluate(state, seeds, trained)
+                state, record, self._latest[group] = self._evaluate(state, seeds, thetas, trained)
             self._states[group] = state
             # Also without a record: who runs a leg wants to wait for it.
             (host, _) = jax.device_get((record, jax.tree.leaves(state)[0]))
@@ -183,7 +241,7 @@ class Replicates:
 
     def restore(self, leaves: list[Array]) -> None:
         """Go on from what `export` gave."""
-        shapes = jax.eval_shape(self._init, self._groups[0])
+        shapes = jax.eval_shape(self._init, *self._beginning(0))
         state = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
         self._states = [
             jax.tree.map(lambda leaf, s=seeds, i=i: self._put(leaf[s], i), state)
@@ -192,7 +250,7 @@ class Replicates:
 
     def matches(self, leaves: list[Array]) -> bool:
         """Whether these could be what `export` gave for this experiment."""
-        shapes = jax.tree.leaves(jax.eval_shape(self._init, self._groups[0]))
+        shapes = jax.tree.leaves(jax.eval_shape(self._init, *self._beginning(0)))
         seeds = sum(len(group) for group in self._groups)
         wanted = [((seeds, *shape.shape[1:]), shape.dtype) for shape in shapes]
         return wanted == [(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -205,6 +263,11 @@ class Replicates:
 
     def _put(self, leaf: Any, group: int) -> Any:
         return jax.device_put(leaf, self._devices[group % len(self._devices)])
+
+
+def _rows(tree: Any, rows: Any) -> Any:
+    """Some entries along the first axis of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 def _joined(trees: list[Any]) -> Any:

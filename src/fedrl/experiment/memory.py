@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrl.errors import FedrlError
+from fedrl.experiment.legs import Programs
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.local_engine import BLOCK
 
@@ -17,11 +18,13 @@ COPIES = 3
 def needed_bytes(experiment: Experiment) -> int:
     """A lower estimate: all agents of all seeds, the random numbers of a block, an evaluation."""
     one = replace(experiment, agents=1, held_out=1, seeds=1)
-    shapes = jax.tree.leaves(jax.eval_shape(one.engine.init, jnp.int32(0)))
+    programs = Programs(one)
+    thetas = jax.eval_shape(programs.thetas, jnp.int32(0))
+    shapes = jax.tree.leaves(jax.eval_shape(programs.init, jnp.int32(0), thetas))
     state: int = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
     family, learner = experiment.family, experiment.learner
     draws = 4 * BLOCK * (learner.batch + learner.update_every * (2 + family.observation_size))
-    models = 1 if experiment.communicates else experiment.agents + 1
+    models = experiment.agents + 1 if experiment.has_own_models else 1
     environments = experiment.agents + experiment.held_out
     played = models * environments * experiment.evaluation.episodes
     widest = max(*learner.hidden, family.observation_size) if learner.hidden else 1

@@ -37,24 +37,33 @@ def rows(experiment: Experiment, leg: Leg, record: Record, thetas: Array) -> str
     for seed in range(experiment.seeds):
         names = [" ".join(f"{x:.9g}" for x in theta) for theta in thetas[seed]]
         start = f"{seed},{leg.communications},{leg.trained}"
-        for model in range(record.returns.undiscounted.shape[1]):
-            agent = AVERAGE if model == 0 else str(model - 1)
-            for metric, values in (
-                (RETURN, record.returns.undiscounted[seed, model]),
-                (DISCOUNTED, record.returns.discounted[seed, model]),
-            ):
-                lines += [
-                    f"{start},{agent},{index},{theta},{split},{metric},{value:.9g}"
-                    for (split, index), theta, value in zip(
-                        places, names, values.tolist(), strict=True
-                    )
-                ]
+        for agent, index, metric, value in _played(record, seed):
+            split, environment = places[index]
+            lines.append(
+                f"{start},{agent},{environment},{names[index]},{split},{metric},{value:.9g}"
+            )
         for agent_index, metric, value in _learning(experiment, record, seed):
             lines.append(
                 f"{start},{agent_index},{agent_index},{names[agent_index]},{LEARNING},{metric},"
                 f"{value:.9g}"
             )
     return "\n".join(lines) + "\n"
+
+
+def _played(record: Record, seed: int) -> Iterator[tuple[str, int, str, float]]:
+    """(who, in which environment, what, how much) of every greedy return."""
+    both = ((RETURN, "undiscounted"), (DISCOUNTED, "discounted"))
+    if record.returns is not None:
+        for model in range(record.returns.undiscounted.shape[1]):
+            agent = AVERAGE if model == 0 else str(model - 1)
+            for metric, field in both:
+                values = getattr(record.returns, field)[seed, model].tolist()
+                for index, value in enumerate(values):
+                    yield agent, index, metric, value
+    if record.own is not None:
+        for metric, field in both:
+            for index, value in enumerate(getattr(record.own, field)[seed].tolist()):
+                yield str(index), index, metric, value
 
 
 def _learning(
@@ -74,7 +83,13 @@ def _learning(
 
 
 def headline(record: Record, experiment: Experiment) -> str:
-    """Mean returns of the averaged model, for a line of progress."""
-    returns = record.returns.undiscounted[:, 0]
-    train, held_out = returns[:, : experiment.agents], returns[:, experiment.agents :]
-    return f"return {train.mean():.1f} in training, {held_out.mean():.1f} held out"
+    """Mean returns, for a line of progress: the averaged model's, and the agents' own ones'."""
+    said = []
+    if record.returns is not None:
+        returns = record.returns.undiscounted[:, 0]
+        said.append(f"{returns[:, : experiment.agents].mean():.1f} in training")
+        if experiment.held_out:
+            said.append(f"{returns[:, experiment.agents :].mean():.1f} held out")
+    if record.own is not None:
+        said.append(f"{record.own.undiscounted.mean():.1f} in their own environments")
+    return f"return {', '.join(said)}"

@@ -33,6 +33,9 @@ class Leg(NamedTuple):
 def plan(experiment: Experiment) -> Iterator[Leg]:
     """The legs of an experiment. The first one is empty: it evaluates the untrained model."""
     longest = stretch(experiment)
+    if experiment.learner.trains == "nothing":
+        yield from (leg._replace(rounds=0, E=0) for leg in _evaluations(experiment))
+        return
     for leg in _evaluations(experiment):
         yield from _split(leg, longest, experiment.communicates)
 

@@ -1,6 +1,7 @@
 """Experiments by name: where to start from."""
 
 from dataclasses import replace
+from math import ceil, log2
 
 from fedrl.errors import unknown_name
 from fedrl.experiment.settings import Evaluation, Experiment
@@ -10,6 +11,7 @@ from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.federation.local_engine import Survives
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
+from fedrl.learners.personalisation import Personal
 
 # The learner of the paper's released experiments, and what ours change of it.
 RELEASED_LEARNER = DQN(
@@ -101,6 +103,33 @@ HALFCHEETAHS_RELEASED = replace(
 )
 HOPPERS_RELEASED = replace(HALFCHEETAHS_RELEASED, name="hoppers-ddpgavg-released", family=Hoppers())
 
+
+def personalised(experiment: Experiment, name: str, agents: int = 5) -> Experiment:
+    """The same with a private embedding of each agent's environment: PerDQNAvg, PerDDPGAvg."""
+    embedding = ceil(log2(agents))  # as in the released experiments
+    learner = replace(experiment.learner, personal=Personal(embedding=embedding))
+    return replace(experiment, name=name, learner=learner, agents=agents)
+
+
+PERSONALISED = {
+    f"{family}-per{algorithm}{suffix}": (
+        f"{title}, with private embeddings, {agents} agents",
+        personalised(base, f"{family}-per{algorithm}{suffix}", agents),
+    )
+    for family, algorithm, title, base in (
+        ("cartpoles", "dqnavg", "PerDQNAvg on poles of different lengths", CARTPOLES),
+        ("acrobots", "dqnavg", "PerDQNAvg on acrobots of different masses", ACROBOTS),
+        (
+            "halfcheetahs",
+            "ddpgavg",
+            "PerDDPGAvg on half-cheetahs with other thighs",
+            HALFCHEETAHS,
+        ),
+        ("hoppers", "ddpgavg", "PerDDPGAvg on hoppers with different legs", HOPPERS),
+    )
+    for agents, suffix in ((5, ""), (10, "-10"))
+}
+
 PRESETS: dict[str, tuple[str, Experiment]] = {
     experiment.name: (what, experiment)
     for what, experiment in (
@@ -116,7 +145,7 @@ PRESETS: dict[str, tuple[str, Experiment]] = {
         ),
         ("Hoppers with the settings of the paper's released experiments", HOPPERS_RELEASED),
     )
-}
+} | PERSONALISED
 """(what it is, the experiment), by name."""
 
 

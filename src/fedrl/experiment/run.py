@@ -1,23 +1,36 @@
 """A run, looked at afterwards."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.evaluate import Returns, greedy_returns
+from fedrl.experiment.adaptation import (
+    Adaptation,
+    AdaptationSettings,
+    experiment_of,
+    held_out_thetas,
+    start_of,
+)
+from fedrl.experiment.files import Array
+from fedrl.experiment.host_loop import Adapted, adapt_in
+from fedrl.experiment.launch import begin, go_on
 from fedrl.experiment.legs import Programs
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.keys import Purpose
+from fedrl.progress import RunProgress
 
 if TYPE_CHECKING:
+    import gymnasium
     import pandas as pd
 
 Policy = Callable[[Any], Any]
@@ -73,9 +86,7 @@ class Run:
         """Mean greedy returns, (seeds, environments), in the environments with these thetas."""
         experiment = self.experiment
         arguments.whole("episodes", episodes)
-        if not isinstance(theta, (list, tuple, np.ndarray)) or len(theta) == 0:
-            raise FedrlError(f"theta must be a list of environments, got {theta!r}")
-        vectors = np.stack([experiment.family.check_theta(one) for one in theta])
+        vectors = self._checked(theta)
         key = jax.random.fold_in(jax.random.key(experiment.seed), Purpose.PLAYING)
         returns = greedy_returns(
             experiment.family,
@@ -89,20 +100,93 @@ class Run:
         host: Returns = jax.device_get(returns)
         return host
 
+    @overload
+    def adapt(
+        self, environment: "gymnasium.Env[Any, Any]", **settings: Unpack[AdaptationSettings]
+    ) -> Adapted: ...
+
+    @overload
+    def adapt(
+        self,
+        environment: Sequence[Any] | Array | None = None,
+        **settings: Unpack[AdaptationSettings],
+    ) -> "Run": ...
+
+    def adapt(
+        self,
+        environment: Any = None,
+        **settings: Unpack[AdaptationSettings],
+    ) -> "Run | Adapted":
+        """Go on learning in new environments, one agent in each, and return what they learnt.
+
+        `environment` is a list of thetas, or a Gymnasium environment of the right shape; the run's
+        held-out environments unless given. For thetas every seed of the run is adapted, and the
+        result is a run below this one (or in `out`); in a Gymnasium environment it is the model of
+        `seed`. `AdaptationSettings` says what else there is to choose.
+        """
+        how = Adaptation.from_settings(settings)
+        console = Console(quiet=not settings.get("progress", True))
+        if hasattr(environment, "action_space"):
+            return self._adapt_in(environment, how, settings.get("seed", 0), console)
+        thetas = (
+            held_out_thetas(self.experiment)
+            if environment is None
+            else np.tile(self._checked(environment), (self.experiment.seeds, 1, 1))
+        )
+        experiment = experiment_of(how, self.experiment, thetas.shape[1])
+        start = start_of(how, self.experiment, self._models(None, 0), thetas)
+        (directory,) = begin(
+            [experiment], Path(settings.get("out") or self.path / "adapted"), start
+        )
+        go_on(directory, console)
+        return Run(directory.path)
+
+    def _adapt_in(
+        self, env: "gymnasium.Env[Any, Any]", how: Adaptation, seed: int, console: Console
+    ) -> Adapted:
+        experiment = experiment_of(how, self.experiment, 1)
+        number = np.zeros((self.experiment.seeds, 1, 0), np.float32)
+        start = start_of(how, self.experiment, self._models(None, seed), number)
+        with RunProgress(f"{experiment.name} in {env}", console) as watcher:
+            watcher.begin(experiment.updates, 0)
+            before = 0
+
+            def told(trained: int, value: float) -> None:
+                nonlocal before
+                watcher.headline(f"return {value:.1f}")
+                watcher.advance(trained - before)
+                before = trained
+
+            return adapt_in(
+                env,
+                experiment.family,
+                experiment.learner,
+                jax.tree.map(lambda leaf: jnp.asarray(leaf[seed, 0]), start.params),
+                updates=experiment.updates,
+                every=experiment.evaluation.every,
+                episodes=experiment.evaluation.episodes,
+                seed=(experiment.seed + seed) % 2**31,
+                told=told,
+            )
+
+    def _checked(self, theta: Any) -> Array:
+        """Thetas as rows."""
+        if not isinstance(theta, (list, tuple, np.ndarray)) or len(theta) == 0:
+            raise FedrlError(f"theta must be a list of environments, got {theta!r}")
+        return np.stack([self.experiment.family.check_theta(one) for one in theta])
+
     def _models(self, agent: int | None, seed: int) -> Any:
         """Parameters of one model of every seed."""
         experiment = self.experiment
         arguments.whole("seed", seed, smallest=0, largest=experiment.seeds - 1)
         if agent is not None:
-            if experiment.communicates:
+            if not experiment.has_own_models:
                 raise FedrlError(
                     "all agents of this run have the averaged model: leave `agent` out"
                 )
             arguments.whole("agent", agent, smallest=0, largest=experiment.agents - 1)
         index = 0 if agent is None else agent + 1
         stored = self._directory.models()
-        structure = jax.eval_shape(
-            lambda: Programs(experiment).models(experiment.engine.init(jnp.int32(0)))
-        )
+        structure = Programs(experiment).shape_of_models()
         leaves = [stored[name][:, index] for name in named_leaves(structure)]
         return jax.tree.unflatten(jax.tree.structure(structure), leaves)

@@ -1,6 +1,7 @@
 """The folder of a run: what was asked, what was measured, where it is, what came out.
 
 experiment.toml   the settings
+start.npz         where the agents begin, if not from nothing: their environments and parameters
 about.json        versions and device of the process that started it
 metrics/          a file for each evaluation; when the run is finished, one `metrics.csv` instead
 checkpoints/      the state of everything
@@ -10,10 +11,12 @@ models.npz        the final parameters; its presence says that the run is finish
 import json
 import shutil
 from contextlib import AbstractContextManager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.experiment import metrics
@@ -24,10 +27,12 @@ from fedrl.experiment.files import (
     write_arrays,
     write_atomically,
 )
+from fedrl.experiment.legs import Programs, Start
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import from_toml, to_toml
 
 EXPERIMENT, ABOUT, METRICS, MODELS = "experiment.toml", "about.json", "metrics.csv", "models.npz"
+START, THETAS = "start.npz", "thetas"
 
 
 class RunDirectory:
@@ -37,9 +42,14 @@ class RunDirectory:
         self.path, self.experiment = path, experiment
 
     @classmethod
-    def create(cls, runs: Path, experiment: Experiment) -> "RunDirectory":
+    def create(
+        cls, runs: Path, experiment: Experiment, start: Start | None = None
+    ) -> "RunDirectory":
         """The folder of this experiment below `runs`, new or as an earlier process left it."""
         path = runs / experiment.directory_name
+        begins = {} if start is None else {THETAS: start.thetas, **named_leaves(start.params)}
+        if start is not None:
+            path = runs / f"{experiment.name}-{_digest(experiment.digest, begins)}"
         try:
             path.mkdir(parents=True, exist_ok=True)
             if (path / EXPERIMENT).exists():
@@ -47,10 +57,13 @@ class RunDirectory:
                 if found.experiment != experiment:
                     raise FedrlError(f"{path} holds another experiment: move it away")
                 return found
-            if any(file.name[0] != "." and file.name != ABOUT for file in path.iterdir()):
+            ours = (ABOUT, START)
+            if any(file.name[0] != "." and file.name not in ours for file in path.iterdir()):
                 raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
             written = {"experiment": experiment.digest, **about()}
             write_atomically(path / ABOUT, (json.dumps(written, indent=2) + "\n").encode())
+            if begins:
+                write_arrays(path / START, begins)
             # Last: a folder with this file is a run.
             write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
         except (FileExistsError, NotADirectoryError):
@@ -69,6 +82,15 @@ class RunDirectory:
             hint = "" if path.is_dir() else " (there is no such folder)"
             raise FedrlError(f"{path} is not a run: it has no {EXPERIMENT}{hint}")
         return cls(path, from_toml(file.read_text("utf-8"), str(file)))
+
+    def start(self) -> Start | None:
+        """Where its agents begin, if not from nothing."""
+        if not (self.path / START).exists():
+            return None
+        stored = read_arrays(self.path / START)
+        shapes = Programs(self.experiment).shape_of_models()
+        leaves = [stored[name] for name in named_leaves(shapes)]
+        return Start(stored[THETAS], jax.tree.unflatten(jax.tree.structure(shapes), leaves))
 
     @property
     def checkpoints(self) -> Path:
@@ -130,6 +152,15 @@ class RunDirectory:
         if not self.finished:
             raise FedrlError(f"{self.path} is not finished: `fedrl resume {self.path}` goes on")
         return read_arrays(self.path / MODELS)
+
+
+def _digest(*described: Any) -> str:
+    """A short name for settings and numbers."""
+    digest = sha256()
+    for one in described:
+        for part in [one] if isinstance(one, str) else one.values():
+            digest.update(part.encode() if isinstance(part, str) else np.asarray(part).tobytes())
+    return digest.hexdigest()[:8]
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

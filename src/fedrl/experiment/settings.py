@@ -30,8 +30,11 @@ class Evaluation:
     """Training between two evaluations, in the experiment's unit; rounded up to whole rounds."""
     episodes: int = 5
     """Greedy episodes in each environment."""
+    where: Literal["everywhere", "own"] = "everywhere"
+    """In all training and held-out environments, or each agent's model in its own one only."""
 
     def __post_init__(self) -> None:
+        arguments.choice("evaluation.where", self.where, ("everywhere", "own"))
         names = ("every", "episodes")
         checked = {n: arguments.whole(f"evaluation.{n}", getattr(self, n)) for n in names}
         arguments.settle(self, **checked)
@@ -81,10 +84,11 @@ class Experiment:
         arguments.of_kind("aggregator", self.aggregator, Mean)
         arguments.of_kind("survives", self.survives, Survives)
         arguments.of_kind("evaluation", self.evaluation, Evaluation)
-        counts = ("agents", "held_out", "updates", "seeds")
+        counts = ("agents", "updates", "seeds")
         arguments.settle(
             self,
             E=arguments.whole_or_inf("E", self.E),
+            held_out=arguments.whole("held_out", self.held_out, smallest=0, largest=MOST_STEPS),
             seed=arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1),
             **{n: arguments.whole(n, getattr(self, n), largest=MOST_STEPS) for n in counts},
         )
@@ -94,6 +98,11 @@ class Experiment:
             raise FedrlError(
                 f"E = {self.E:g} is longer than the training ({self.updates} {self.unit}), so the "
                 "agents would communicate once at the end: use E = inf to never communicate"
+            )
+        if self.evaluation.where == "own" and not self.has_own_models:
+            raise FedrlError(
+                "evaluation.where = 'own' is about models of the agents' own, and these share all "
+                "of theirs: leave it out"
             )
         if self.family.continuous != self.learner.continuous:
             kind = "continuous" if self.family.continuous else "discrete"
@@ -123,6 +132,11 @@ class Experiment:
     @property
     def communicates(self) -> bool:
         return not isinf(self.E)
+
+    @property
+    def has_own_models(self) -> bool:
+        """Whether the agents' models differ from each other when they are evaluated."""
+        return bool(self.learner.personal) or not self.communicates
 
     @property
     def rounds(self) -> int:

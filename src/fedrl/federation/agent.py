@@ -127,6 +127,7 @@ def interact(
     action, noise = learner.act(
         agent.learned.params, observation, world.noise, draws.action, clock.updates
     )
+    learned = learner.witness(agent.learned, observation)
     state, reward, terminated = family.step(world.state, action, constants)
     transition = Transition(observation, action, reward, family.observe(state), terminated)
     steps, collected = world.steps + 1, world.collected + reward
@@ -138,7 +139,7 @@ def interact(
     going_on = World(state, steps, collected, noise)
     afresh = new_world(family, learner, draws.reset)
     world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
-    return Agent(agent.learned, world, seen), pack(transition)
+    return Agent(learned, world, seen), pack(transition)
 
 
 def learn(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -104,29 +105,38 @@ class LocalEngine:
         """Whether all agents always have done equally much."""
         return self.unit == "updates"
 
-    def environments(self, replicate: jax.Array) -> tuple[Environments, jax.Array]:
-        """The agents' environments, and their thetas."""
+    def thetas(self, replicate: jax.Array) -> jax.Array:
+        """What the agents' environments are drawn as."""
         key = replicate_key(self.seed, replicate, Purpose.ENVIRONMENTS)
-        theta = self.family.sample(key, self.agents)
+        return self.family.sample(key, self.agents)
+
+    def environments(self, replicate: jax.Array, theta: jax.Array) -> Environments:
+        """The agents' environments; their random numbers do not depend on theta."""
         keys = jax.vmap(lambda agent: agent_keys(self.seed, replicate, agent))(
             jnp.arange(self.agents)
         )
-        return Environments(jax.vmap(self.family.constants)(theta), keys), theta
+        return Environments(jax.vmap(self.family.constants)(theta), keys)
 
-    def init(self, replicate: jax.Array) -> Federation:
-        """Agents that have explored just enough to begin to learn."""
-        environments, _ = self.environments(replicate)
+    def first_params(self, replicate: jax.Array) -> Any:
+        """Parameters that nobody has trained, for every agent."""
         key = replicate_key(self.seed, replicate, Purpose.NETWORK)
         family, learner = self.family, self.learner
 
-        def learned(key: jax.Array) -> Any:
-            return learner.init(key, family.observation_size, family.actions)
+        def untrained(key: jax.Array) -> Any:
+            return learner.init(key, family.observation_size, family.actions).params
 
-        first = (
-            stacked(learned(jax.random.fold_in(key, 0)), self.agents)
-            if self.initialisation == "shared"
-            else jax.vmap(learned)(numbered(key, self.agents))
-        )
+        if self.initialisation == "shared":
+            params = stacked(untrained(jax.random.fold_in(key, 0)), self.agents)
+        else:
+            params = jax.vmap(untrained)(numbered(key, self.agents))
+        # Also where everything else is shared, an embedding is the agent's own from the start.
+        key = replicate_key(self.seed, replicate, Purpose.EMBEDDING)
+        return jax.vmap(learner.personal.with_new_embeddings)(params, numbered(key, self.agents))
+
+    def init(self, params: Any, environments: Environments) -> Federation:
+        """Agents with these parameters that have explored just enough to begin to learn."""
+        family, learner = self.family, self.learner
+        first = jax.vmap(learner.adopt)(params)
 
         def world(key: jax.Array) -> World:
             start = family.reset(jax.random.fold_in(key, FIRST_RESET))
@@ -139,10 +149,9 @@ class LocalEngine:
         return self._fill(Federation(agents, rows, Clock(zero, zero, zero)), environments)
 
     def advance(
-        self, federation: Federation, replicate: jax.Array, rounds: jax.Array, E: jax.Array
+        self, federation: Federation, environments: Environments, rounds: jax.Array, E: jax.Array
     ) -> Federation:
         """`rounds` times: E units of local work, then a communication (if there is any)."""
-        environments, _ = self.environments(replicate)
 
         def one_round(_: jax.Array, federation: Federation) -> Federation:
             federation = self._local_work(federation, environments, E)
@@ -152,15 +161,16 @@ class LocalEngine:
 
     def _communicate(self, federation: Federation, environments: Environments) -> Federation:
         agents, clock = federation.agents, federation.clock
-        average = self.aggregator.apply(agents.learned.params)
-        fresh = self.learner.adopt(average)
+        # Only what is shared leaves the agents, and only that comes back.
+        shared, private = self.learner.split(agents.learned.params)
+        average = self.aggregator.apply(shared)
+        params = eqx.combine(stacked(average, self.agents), private)
+        fresh = jax.vmap(self.learner.adopt)(params)
         kept = agents.learned
         learned = kept._replace(
-            params=stacked(average, self.agents),
-            target=kept.target if self.survives.target else stacked(fresh.target, self.agents),
-            optimizer=(
-                kept.optimizer if self.survives.optimizer else stacked(fresh.optimizer, self.agents)
-            ),
+            params=params,
+            target=kept.target if self.survives.target else fresh.target,
+            optimizer=kept.optimizer if self.survives.optimizer else fresh.optimizer,
         )
         federation = federation._replace(agents=agents._replace(learned=learned))
         if self.survives.replay:

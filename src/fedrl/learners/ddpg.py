@@ -3,7 +3,7 @@
 With `twin`, `actor_every` and `smoothing` it becomes TD3.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -13,14 +13,15 @@ import optax
 from fedrl import arguments
 from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.networks import MLP, Critic
+from fedrl.learners.personalisation import Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
 class ActorCritic(NamedTuple):
     """What the agents average."""
 
-    actor: MLP
-    critics: tuple[Critic, ...]
+    actor: Model
+    critics: tuple[Model, ...]
     """One, or two with `twin`."""
 
 
@@ -106,18 +107,31 @@ class DDPG(Learner):
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """Fresh networks, their copies as targets, and Adam's zeros."""
         actor_key, *critic_keys = jax.random.split(key, 3)
-        actor = MLP((observation_size, *self.hidden, actions), actor_key)
-        critics = tuple(
-            Critic(observation_size, actions, self.hidden, self.action_layer, critic_key)
-            for critic_key in critic_keys[: 2 if self.twin else 1]
+
+        def actor(inputs: int) -> MLP:
+            return MLP((inputs, *self.hidden, actions), actor_key)
+
+        def critic(key: jax.Array) -> Model:
+            return self.personal.model(
+                lambda inputs: Critic(inputs, actions, self.hidden, self.action_layer, key),
+                key,
+                observation_size,
+            )
+
+        params = ActorCritic(
+            self.personal.model(actor, actor_key, observation_size),
+            tuple(critic(key) for key in critic_keys[: 2 if self.twin else 1]),
         )
-        return self.adopt(ActorCritic(actor, critics))
+        return self.adopt(params)
 
     def adopt(self, params: ActorCritic) -> Learned:
         optimizer = ActorCritic(
             self._actor_optimizer.init(params.actor), self._critic_optimizer.init(params.critics)
         )
         return Learned(params, params, optimizer)
+
+    def experienced(self) -> "DDPG":
+        return replace(self, warmup="policy")
 
     def acting_draws(self, key: jax.Array, actions: int) -> ActingDraws:
         normal, uniform = jax.random.split(key)
@@ -157,15 +171,18 @@ class DDPG(Learner):
     ) -> tuple[Learned, jax.Array]:
         """A step of the critic; then one of the actor, with the new critic, and of the targets."""
         params, target, optimizer = learned
-        y = self._targets(target, batch, draws)
+        y = self._targets(through_the_eyes_of(params, target), batch, draws)
         loss, gradient = jax.value_and_grad(critic_loss)(params.critics, batch, y)
-        steps, critic_optimizer = self._critic_optimizer.update(gradient, optimizer.critics)
-        critics = optax.apply_updates(params.critics, steps)
+        critics, critic_optimizer = self._descend(
+            self._critic_optimizer, gradient, optimizer.critics, params.critics
+        )
 
         def improve() -> Learned:
             gradient = jax.grad(actor_loss)(params.actor, critics[0], batch.observation)
-            steps, actor_optimizer = self._actor_optimizer.update(gradient, optimizer.actor)
-            new = ActorCritic(optax.apply_updates(params.actor, steps), critics)
+            actor, actor_optimizer = self._descend(
+                self._actor_optimizer, gradient, optimizer.actor, params.actor
+            )
+            new = ActorCritic(actor, critics)
             nearer = jax.tree.map(lambda old, now: old + self.tau * (now - old), target, new)
             return Learned(new, nearer, ActorCritic(actor_optimizer, critic_optimizer))
 
@@ -180,11 +197,11 @@ class DDPG(Learner):
 
     @property
     def _actor_optimizer(self) -> optax.GradientTransformation:
-        return optax.adam(self.actor_lr)
+        return self.personal.adam(self.actor_lr)
 
     @property
     def _critic_optimizer(self) -> optax.GradientTransformation:
-        return optax.adam(self.critic_lr)
+        return self.personal.adam(self.critic_lr)
 
     def _targets(self, target: ActorCritic, batch: Transition, draws: Any) -> jax.Array:
         """r + gamma Q_target(s', mu_target(s')), nothing after a terminal state."""
@@ -198,17 +215,17 @@ class DDPG(Learner):
         return batch.reward + self.gamma * jnp.where(batch.terminated > 0, 0.0, value)
 
 
-def critic_loss(critics: tuple[Critic, ...], batch: Transition, y: jax.Array) -> jax.Array:
+def critic_loss(critics: tuple[Model, ...], batch: Transition, y: jax.Array) -> jax.Array:
     """Mean squared distance of Q(s, a) from y, added up over critics."""
     errors = [critic(batch.observation, batch.action) - y for critic in critics]
     return jnp.sum(jnp.stack([jnp.mean(error**2) for error in errors]))
 
 
-def actor_loss(actor: MLP, critic: Critic, observation: jax.Array) -> jax.Array:
+def actor_loss(actor: Model, critic: Model, observation: jax.Array) -> jax.Array:
     """-Q(s, mu(s)), so that its descent is the deterministic policy gradient's ascent."""
     return -jnp.mean(critic(observation, _actions(actor, observation)))
 
 
-def _actions(actor: MLP, observation: jax.Array) -> jax.Array:
+def _actions(actor: Model, observation: jax.Array) -> jax.Array:
     """mu(s), in [-1, 1]."""
     return jnp.tanh(actor(observation))

@@ -1,6 +1,6 @@
 """DQN: what an agent with discrete actions does between two communications."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -11,6 +11,7 @@ from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.networks import MLP
+from fedrl.learners.personalisation import through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -60,11 +61,16 @@ class DQN(Learner):
 
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """A fresh network, its copy as the target, and Adam's zeros."""
-        params = MLP((observation_size, *self.hidden, actions), key)
+        params = self.personal.model(
+            lambda inputs: MLP((inputs, *self.hidden, actions), key), key, observation_size
+        )
         return self.adopt(params)
 
     def adopt(self, params: Any) -> Learned:
         return Learned(params, params, self._optimizer.init(params))
+
+    def experienced(self) -> "DQN":
+        return replace(self, epsilon_start=self.epsilon_end)
 
     def epsilon(self, updates: jax.Array) -> jax.Array:
         """Probability of a random action after so many updates."""
@@ -98,19 +104,20 @@ class DQN(Learner):
     ) -> tuple[Learned, jax.Array]:
         y = self._targets(learned, batch)
         loss, gradient = jax.value_and_grad(self._loss)(learned.params, batch, y)
-        steps, optimizer = self._optimizer.update(gradient, learned.optimizer)
-        params = optax.apply_updates(learned.params, steps)
+        params, optimizer = self._descend(
+            self._optimizer, gradient, learned.optimizer, learned.params
+        )
         copy = updates % self.target_every == 0
         target = jax.lax.cond(copy, lambda: params, lambda: learned.target)
         return Learned(params, target, optimizer), loss
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
-        return optax.adam(self.lr)
+        return self.personal.adam(self.lr)
 
     def _targets(self, learned: Learned, batch: Transition) -> jax.Array:
         """r + gamma max_a' Q_target(s', a'), nothing after a terminal state."""
-        next_q = learned.target(batch.next_observation)
+        next_q = through_the_eyes_of(learned.params, learned.target)(batch.next_observation)
         if self.double:
             choice = jnp.argmax(learned.params(batch.next_observation), -1)
             best = _picked(next_q, choice)

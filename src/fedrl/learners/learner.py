@@ -1,13 +1,16 @@
 """What learners that remember transitions have in common, and what an engine asks of them."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, get_args
 
+import equinox as eqx
 import jax
+import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.learners.personalisation import Part, Personal, only
 from fedrl.learners.replay import Transition
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
@@ -18,7 +21,7 @@ class Learned(NamedTuple):
     """What an agent has learnt so far."""
 
     params: Any
-    """What is communicated."""
+    """What is communicated, but for its private leaves."""
     target: Any
     optimizer: Any
 
@@ -43,11 +46,22 @@ class Learner(ABC):
     """Steps an agent explores before its first update, and again when its replay was emptied."""
     update_every: int = 1
     """Environment steps for each update."""
+    personal: Personal = field(default_factory=Personal)
+    """What of an agent's networks is private."""
+    trains: Part = "everything"
+    """What an update may change: shared and private leaves, either of them, or nothing."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, (tuple, list)):
             raise FedrlError(f"learner.hidden must be a list of widths, got {self.hidden!r}")
         whole, number = arguments.whole, arguments.number
+        arguments.of_kind("learner.personal", self.personal, Personal)
+        arguments.choice("learner.trains", self.trains, get_args(Part))
+        if self.trains == "private" and not self.personal:
+            raise FedrlError(
+                "learner.trains = 'private', but nothing is: give the agents an embedding "
+                "(learner.personal.embedding), a head or a normalisation of their own"
+            )
         sizes = ("batch", "update_every")
         arguments.settle(
             self,
@@ -75,6 +89,20 @@ class Learner(ABC):
             for n in names
         }
 
+    def split(self, params: Any) -> tuple[Any, Any]:
+        """(shared, private): the parameters twice, each with None where the other has leaves."""
+        private = self.personal.private(params)
+        own, shared = eqx.partition(params, private)
+        return shared, own
+
+    def _descend(
+        self, adam: optax.GradientTransformation, gradient: Any, state: Any, params: Any
+    ) -> tuple[Any, Any]:
+        """A step of what may be trained; also Adam's new state."""
+        private = self.personal.private(params)
+        steps, state = adam.update(only(self.trains, private, gradient), state)
+        return optax.apply_updates(params, only(self.trains, private, steps)), state
+
     @abstractmethod
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """An agent that has learnt nothing yet."""
@@ -82,6 +110,14 @@ class Learner(ABC):
     @abstractmethod
     def adopt(self, params: Any) -> Learned:
         """The state of an agent that has the parameters and no history."""
+
+    def experienced(self) -> "Learner":
+        """The same learner for an agent that need not begin with random actions."""
+        return self
+
+    def witness(self, learned: Learned, observation: jax.Array) -> Learned:
+        """The agent has seen an observation."""
+        return learned._replace(params=self.personal.seeing(learned.params, observation))
 
     @abstractmethod
     def acting_draws(self, key: jax.Array, actions: int) -> Any:

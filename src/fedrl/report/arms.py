@@ -65,18 +65,29 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     if frame.empty:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
-    algorithm = f"{experiment.learner.name.upper()}Avg"
+    if experiment.evaluation.where == "own":
+        return [_arm(experiment.name, experiment, {OWN: _in_own_environment(frame)})]
+    personal = "Per" if experiment.learner.personal else ""
+    algorithm = f"{personal}{experiment.learner.name.upper()}Avg"
     of_average = frame["agent"] == AVERAGE
-    average = {split: frame[of_average & (frame["split"] == split)] for split in (TRAIN, HELD_OUT)}
+    splits = (TRAIN, HELD_OUT) if experiment.held_out else (TRAIN,)
+    average = {split: frame[of_average & (frame["split"] == split)] for split in splits}
     # One policy for all: the mean over agents of it in their own environments is the training mean.
     average[OWN] = average[TRAIN]
+    if personal and experiment.communicates:
+        average[OWN] = _in_own_environment(frame)
     if experiment.communicates:
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
         return [_arm(f"{algorithm}, E = {int(experiment.E)}{unit}", experiment, average)]
-    local = {split: frame[~of_average & (frame["split"] == split)] for split in (TRAIN, HELD_OUT)}
-    own = local[TRAIN]
-    local[OWN] = own[own["agent"] == own["environment"].astype(str)]
+    local = {split: frame[~of_average & (frame["split"] == split)] for split in splits}
+    local[OWN] = _in_own_environment(frame)
     return [_arm("E = ∞", experiment, average), _arm(BASELINE, experiment, local)]
+
+
+def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Agents' own models where they were trained."""
+    training = frame[(frame["split"] == TRAIN) & (frame["agent"] != AVERAGE)]
+    return training[training["agent"] == training["environment"].astype(str)]
 
 
 def told_apart(arms: Sequence[Arm]) -> list[Arm]:
@@ -113,7 +124,7 @@ def _arm(label: str, experiment: Experiment, frames: "dict[str, pd.DataFrame]") 
         split: frame.pivot_table(index="seed", columns="updates", values="value", aggfunc="mean")
         for split, frame in frames.items()
     }
-    updates = curves[TRAIN].columns.to_numpy()
+    updates = curves[OWN].columns.to_numpy()
     return Arm(label, experiment, updates, {s: c.to_numpy() for s, c in curves.items()})
 
 

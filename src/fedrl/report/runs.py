@@ -1,6 +1,7 @@
 """Tables and learning curves of runs, made from their directories and from nothing else."""
 
 from collections.abc import Sequence
+from itertools import combinations, product
 from pathlib import Path
 
 from rich.box import SIMPLE
@@ -36,22 +37,25 @@ def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str
     arms.sort(key=lambda arm: not arm.experiment.communicates)
     name = "report" if len(runs) == 1 else "comparison"
     name = name if metric == RETURN else f"{name}-{metric}"
+    splits = [split for split in SPLITS if all(split in arm.curves for arm in arms)]
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
         if not run.finished:
             console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
-    console.print(_final_table(arms, metric))
+    console.print(_final_table(arms, splits, metric))
     comparisons = _comparisons(arms)
     if comparisons:
-        console.print(_difference_table(comparisons))
-    write_rows(folder / f"{name}.csv", ("arm", "split", "updates", "seed", metric), _rows(arms))
-    paths = _curves(arms, folder, f"{name}-curves", metric)
+        console.print(_difference_table(comparisons, splits))
+    write_rows(
+        folder / f"{name}.csv", ("arm", "split", "updates", "seed", metric), _rows(arms, splits)
+    )
+    paths = _curves(arms, splits, folder, f"{name}-curves", metric)
     console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
     for run in runs:
         console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
 
 
-def _final_table(arms: Sequence[Arm], metric: str) -> Table:
+def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Table:
     seeds = sorted({arm.experiment.seeds for arm in arms})
     counts = " or ".join(map(str, seeds))
     what = metric.replace("_", " ").capitalize()
@@ -60,57 +64,63 @@ def _final_table(arms: Sequence[Arm], metric: str) -> Table:
         title_justify="left",
         box=SIMPLE,
     )
-    for column in ("", arms[0].experiment.unit, *SPLITS):
+    for column in ("", arms[0].experiment.unit, *splits):
         table.add_column(column, justify="left" if column == "" else "right")
     for arm in arms:
-        values = [str(interval(final(arm, split))) for split in SPLITS]
+        values = [str(interval(final(arm, split))) for split in splits]
         table.add_row(arm.label, f"{arm.updates[-1]}", *values)
     return table
 
 
 def _comparisons(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
-    """Each arm with communication against each one without."""
+    """Each arm against those that do less: communicate, personalise; adaptations pair by pair."""
+    if all(arm.experiment.evaluation.where == "own" for arm in arms):
+        return list(combinations(arms, 2))
     federated = [arm for arm in arms if arm.experiment.communicates]
     others = [arm for arm in arms if not arm.experiment.communicates]
-    return [(one, other) for one in federated for other in others]
+    personal = [arm for arm in federated if arm.experiment.learner.personal]
+    plain = [arm for arm in federated if not arm.experiment.learner.personal]
+    return [*product(personal, plain), *product(federated, others)]
 
 
-def _difference_table(pairs: Sequence[tuple[Arm, Arm]]) -> Table:
+def _difference_table(pairs: Sequence[tuple[Arm, Arm]], splits: Sequence[str]) -> Table:
     table = Table(
         title="Differences, at the end and in the mean over the training; * excludes 0",
         title_justify="left",
         box=SIMPLE,
         padding=(0, 1, 0, 0),
     )
-    for column in ("", "", *SPLITS[:2], "own"):
+    for column in ("", "", *(split.removesuffix(" environment") for split in splits)):
         table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
     for one, other in pairs:
         name = f"{one.label} − {other.label}"
         for what, value in (("end", final), ("training", over_training)):
-            gains = [difference(one, other, split, value) for split in SPLITS]
+            gains = [difference(one, other, split, value) for split in splits]
             table.add_row(name, what, *(f"{g}{'*' if g.excludes_zero else ' '}" for g in gains))
             name = ""
     return table
 
 
-def _rows(arms: Sequence[Arm]) -> list[list[object]]:
+def _rows(arms: Sequence[Arm], splits: Sequence[str]) -> list[list[object]]:
     return [
         [arm.label, split, int(updates), seed, f"{value:.6g}"]
         for arm in arms
-        for split in SPLITS
+        for split in splits
         for column, updates in enumerate(arm.updates)
         for seed, value in enumerate(arm.curves[split][:, column])
     ]
 
 
-def _curves(arms: Sequence[Arm], folder: Path, name: str, metric: str) -> list[Path]:
+def _curves(
+    arms: Sequence[Arm], splits: Sequence[str], folder: Path, name: str, metric: str
+) -> list[Path]:
     """Return against training for each split: the mean, and a band of standard errors."""
     from matplotlib.ticker import EngFormatter
 
-    figure = new_figure(10.5, 3.4)
+    figure = new_figure(3.5 * max(len(splits), 2), 3.4)
     first = None
-    for column, split in enumerate(SPLITS):
-        ax = figure.add_subplot(1, len(SPLITS), column + 1, sharey=first)
+    for column, split in enumerate(splits):
+        ax = figure.add_subplot(1, len(splits), column + 1, sharey=first)
         first = first or ax
         for number, arm in enumerate(arms):
             colour = COLOURS[number % len(COLOURS)]

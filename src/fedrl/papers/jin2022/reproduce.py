@@ -11,8 +11,8 @@ from fedrl.experiment.pieces import Pieces
 from fedrl.papers.jin2022 import figures
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
 from fedrl.papers.jin2022.work import Measured, cost, run_cells, summarise
+from fedrl.progress import WorkProgress
 from fedrl.report.comparison import Comparison, print_comparisons, write_csv
-from fedrl.report.progress import WorkProgress
 
 QUICK_SEEDS = 300
 # Seeds between two saves: a few seconds of work.

@@ -1,0 +1,169 @@
+"""An agent in a Gymnasium environment, whatever it is made of: steps on the host, one at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.files import Array
+from fedrl.families.control_family import ControlFamily
+from fedrl.federation.agent import Keys, batch_draws
+from fedrl.learners import replay
+from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.replay import Transition
+
+if TYPE_CHECKING:
+    pass
+
+Env = "gymnasium.Env[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What came out of an adaptation to one Gymnasium environment."""
+
+    policy: Callable[[Any], Any]
+    """The greedy action of the environment for an observation."""
+    model: Any
+    """Parameters of the agent's networks."""
+    updates: Array
+    """Where in training it was evaluated."""
+    returns: Array
+    """Mean return of greedy episodes there."""
+
+
+def adapt_in(
+    env: Env,  # type: ignore[valid-type]
+    family: ControlFamily,
+    learner: Learner,
+    params: Any,
+    *,
+    updates: int,
+    every: int,
+    episodes: int,
+    seed: int,
+    told: Callable[[int, float], None],
+) -> Adapted:
+    """Train an agent with these parameters; `told` hears every evaluation."""
+    actions = _actions(env, family)
+    keys = Keys(*jax.random.split(jax.random.key(seed)))
+    act, learn = _programs(family, learner, keys)
+    greedy = jax.jit(learner.policy)
+    state = learner.adopt(params), replay.empty(learner.replay, *family.remembered)
+
+    def evaluate(trained: int) -> float:
+        total = 0.0
+        for episode in range(episodes):
+            # Seeded, so that every evaluation and every method meets the same beginnings.
+            observation, over = _reset(env, seed=seed + 1 + episode), False
+            while not over:
+                action = np.asarray(greedy(state[0].params, observation))
+                observation, reward, terminated, truncated = _step(env, actions(action))
+                total += reward
+                over = terminated or truncated
+        told(trained, total / episodes)
+        return total / episodes
+
+    found = [(0, evaluate(0))]
+    steps = done = 0
+    observation, noise = _reset(env, seed=seed), learner.noise(family.actions)
+    stored = 0
+    while done < updates and learner.trains != "nothing":
+        action, noise = act(state[0], observation, noise, steps, done)
+        following, reward, terminated, truncated = _step(env, actions(np.asarray(action)))
+        transition = Transition(
+            observation, action, jnp.float32(reward), following, jnp.asarray(terminated)
+        )
+        steps, stored = steps + 1, stored + 1
+        due = steps >= learner.learning_starts and steps % learner.update_every == 0
+        done += due
+        state = learn(*state, transition, stored - 1, done, due)
+        observation = following
+        evaluated = due and (done % every == 0 or done == updates)
+        if evaluated:
+            found.append((done, evaluate(done)))
+        if terminated or truncated or evaluated:
+            observation, noise = _reset(env), learner.noise(family.actions)
+    model = jax.device_get(state[0].params)
+
+    def policy(observation: Any) -> Any:
+        action = np.asarray(greedy(model, jnp.asarray(observation, jnp.float32)))
+        return actions(action)
+
+    at, returns = (np.array(x) for x in zip(*found, strict=True))
+    return Adapted(policy, model, at, returns)
+
+
+def _programs(
+    family: ControlFamily, learner: Learner, keys: Keys
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What is compiled: an action that explores; remembering, and learning when it is due."""
+
+    @jax.jit
+    def act(
+        learned: Learned, observation: jax.Array, noise: Any, step: jax.Array, updates: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        draws = learner.acting_draws(jax.random.fold_in(keys.acting, step), family.actions)
+        return learner.act(learned.params, observation, noise, draws, updates)
+
+    def update(learned: Learned, rows: jax.Array, stored: jax.Array, number: jax.Array) -> Learned:
+        draws = batch_draws(family, learner, keys, number)
+        picked = replay.sample(rows, draws.pick, stored)
+        batch = replay.unpack(picked, family.observation_size)
+        return learner.update(learned, batch, draws.update, number)[0]
+
+    def learn(
+        learned: Learned,
+        rows: jax.Array,
+        transition: Transition,
+        stored: jax.Array,
+        number: jax.Array,
+        due: jax.Array,
+    ) -> tuple[Learned, jax.Array]:
+        learned = learner.witness(learned, transition.observation)
+        rows = replay.store(rows, replay.pack(transition), stored)
+        learned = jax.lax.cond(
+            due, lambda: update(learned, rows, stored + 1, number), lambda: learned
+        )
+        return learned, rows
+
+    return act, jax.jit(learn, donate_argnums=1)
+
+
+def _actions(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
+    """From a learner's action to the environment's; an environment of another shape is refused."""
+    from gymnasium import spaces
+
+    seen, does = env.observation_space, env.action_space
+    shape = (family.observation_size,)
+    if not isinstance(seen, spaces.Box) or seen.shape != shape:
+        raise FedrlError(f"the run's policies observe Box{shape}, this environment gives {seen}")
+    if not family.continuous:
+        if not isinstance(does, spaces.Discrete) or does.n != family.actions:
+            raise FedrlError(
+                f"the run's policies choose from Discrete({family.actions}), this environment "
+                f"takes {does}"
+            )
+        return lambda action: int(action) + int(does.start)
+    if not isinstance(does, spaces.Box) or does.shape != (family.actions,):
+        raise FedrlError(
+            f"the run's policies act in Box({family.actions},), this environment takes {does}"
+        )
+    if not does.is_bounded():
+        raise FedrlError(f"actions must be bounded, this environment takes {does}")
+    low, high = does.low, does.high
+    return lambda action: (low + (action + 1) / 2 * (high - low)).astype(does.dtype)
+
+
+def _reset(env: Any, seed: int | None = None) -> jax.Array:
+    observation, _ = env.reset(seed=seed)
+    return jnp.asarray(observation, jnp.float32)
+
+
+def _step(env: Any, action: Any) -> tuple[jax.Array, float, bool, bool]:
+    observation, reward, terminated, truncated, _ = env.step(action)
+    return jnp.asarray(observation, jnp.float32), float(reward), bool(terminated), bool(truncated)

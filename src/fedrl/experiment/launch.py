@@ -1,0 +1,44 @@
+"""From a description to a finished run directory, telling how it goes."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from fedrl.experiment.driver import carry_out
+from fedrl.experiment.legs import Start
+from fedrl.experiment.memory import refuse_what_does_not_fit
+from fedrl.experiment.run_directory import RunDirectory
+from fedrl.experiment.settings import Experiment
+from fedrl.learners.replay import row_bytes
+from fedrl.progress import RunProgress, Silence
+
+
+def begin(
+    experiments: list[Experiment], out: Path, start: Start | None = None
+) -> list[RunDirectory]:
+    """Their folders; none is made if one of them cannot be carried out here."""
+    for experiment in experiments:
+        refuse_what_does_not_fit(experiment)
+    return [RunDirectory.create(out, experiment, start) for experiment in experiments]
+
+
+def in_words(experiment: Experiment) -> str:
+    """What is about to be done, for people."""
+    E = f"E = {int(experiment.E)}" if experiment.communicates else "no communication"
+    rows = experiment.agents * experiment.seeds * experiment.learner.replay
+    megabytes = rows * row_bytes(*experiment.family.remembered) / 1e6
+    return (
+        f"{experiment.name}: {experiment.agents} agents x {experiment.seeds} seeds, "
+        f"{experiment.updates:,} {experiment.unit} each, {E}; replay {megabytes:,.0f} MB"
+    )
+
+
+def go_on(directory: RunDirectory, console: Console) -> None:
+    """Take a run to its end, telling how it goes."""
+    if console.quiet or directory.finished:
+        carry_out(directory, Silence())
+    else:
+        console.print(in_words(directory.experiment), highlight=False, soft_wrap=True)
+        console.print(f"results: {directory.path}", highlight=False, soft_wrap=True)
+        with RunProgress(directory.path.name, console) as progress:
+            carry_out(directory, progress)

@@ -1,0 +1,236 @@
+"""What an agent keeps to itself: private parts of its networks, which are never communicated.
+
+A learner wraps each of its networks into a `Model`. Which leaves of a tree of models are private
+follows from the settings, so that learners, engines and aggregators need no variants.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedrl import arguments
+
+Tree = TypeVar("Tree")
+
+# Further from the mean than so many deviations an observation is cut off.
+FURTHEST = 10.0
+# Added to a variance: a component that never changes is not divided by zero.
+SMALLEST_VARIANCE = 1e-8
+LARGEST_EMBEDDING = 1 << 10
+
+
+class Normaliser(eqx.Module):
+    """Mean and variance of the observations an agent has seen (Welford's sums)."""
+
+    count: jax.Array
+    mean: jax.Array
+    squares: jax.Array
+    """Sum of squared distances from the mean."""
+
+    @classmethod
+    def of_nothing(cls, size: int) -> "Normaliser":
+        return cls(jnp.float32(0), jnp.zeros(size), jnp.zeros(size))
+
+    def including(self, observation: jax.Array) -> "Normaliser":
+        """The same after one more observation."""
+        count = self.count + 1
+        distance = observation - self.mean
+        mean = self.mean + distance / count
+        return Normaliser(count, mean, self.squares + distance * (observation - mean))
+
+    def __call__(self, observation: jax.Array) -> jax.Array:
+        # Until two observations are known, nothing is changed.
+        known = self.count > 1
+        variance = jnp.where(known, self.squares / jnp.maximum(self.count, 1), 1.0)
+        centred = observation - jnp.where(known, self.mean, 0.0)
+        scaled = centred / jnp.sqrt(variance + SMALLEST_VARIANCE)
+        return jnp.where(known, jnp.clip(scaled, -FURTHEST, FURTHEST), observation)
+
+
+class View(eqx.Module):
+    """How an agent sees its environment; all of it is private."""
+
+    embedding: jax.Array | None
+    normaliser: Normaliser | None
+
+    def __call__(self, observation: jax.Array) -> jax.Array:
+        """What a network gets to see: the embedding, then the observation."""
+        if self.normaliser is not None:
+            # Statistics are counted, not learnt.
+            observation = jax.lax.stop_gradient(self.normaliser)(observation)
+        if self.embedding is None:
+            return observation
+        shape = (*observation.shape[:-1], self.embedding.shape[0])
+        return jnp.concatenate([jnp.broadcast_to(self.embedding, shape), observation], -1)
+
+
+class Model(eqx.Module):
+    """A network behind an agent's view of its environment."""
+
+    view: View
+    network: Any
+
+    def __call__(self, observation: jax.Array, *action: jax.Array) -> jax.Array:
+        values: jax.Array = self.network(self.view(observation), *action)
+        return values
+
+
+@dataclass(frozen=True)
+class Personal:
+    """What of an agent's networks is private; nothing, unless said: the plain algorithms."""
+
+    embedding: int = 0
+    """Numbers that stand for the agent's environment, put before each observation and learnt."""
+    embedding_range: float = 1.0
+    """An embedding begins uniform between minus this and this."""
+    embedding_lr: float | None = None
+    """Step size of the embedding's Adam; its network's unless given."""
+    head: bool = False
+    """Whether each agent has an output layer of its own."""
+    normalisation: bool = False
+    """Whether each agent centres and scales observations by mean and deviation of its own."""
+
+    def __post_init__(self) -> None:
+        where, number = "learner.personal", arguments.number
+        lr = self.embedding_lr
+        if lr is not None:
+            allowed = "a number from 1e-30 to 1e30"
+            lr = number(f"{where}.embedding_lr", lr, allowed, lambda x: 1e-30 <= x <= 1e30)
+        arguments.settle(
+            self,
+            embedding=arguments.whole(
+                f"{where}.embedding", self.embedding, smallest=0, largest=LARGEST_EMBEDDING
+            ),
+            embedding_range=number(
+                f"{where}.embedding_range",
+                self.embedding_range,
+                "a number from 0 to 1e30",
+                lambda x: 0 <= x <= 1e30,
+            ),
+            embedding_lr=lr,
+            head=arguments.flag(f"{where}.head", self.head),
+            normalisation=arguments.flag(f"{where}.normalisation", self.normalisation),
+        )
+
+    def __bool__(self) -> bool:
+        """Whether anything is private."""
+        return bool(self.embedding or self.head or self.normalisation)
+
+    def model(self, network: Callable[[int], Any], key: jax.Array, observation_size: int) -> Model:
+        """A model whose network is made for what it gets to see, so many numbers."""
+        normaliser = Normaliser.of_nothing(observation_size) if self.normalisation else None
+        view = View(self._embedding(key), normaliser)
+        return Model(view, network(self.embedding + observation_size))
+
+    def _embedding(self, key: jax.Array) -> jax.Array | None:
+        if not self.embedding:
+            return None
+        limit = self.embedding_range
+        return jax.random.uniform(key, (self.embedding,), minval=-limit, maxval=limit)
+
+    def with_new_embeddings(self, params: Tree, key: jax.Array) -> Tree:
+        """The same models, each with an embedding drawn anew."""
+        if not self.embedding:
+            return params
+        models, structure = jax.tree.flatten(params, is_leaf=_is_model)
+        drawn = [
+            Model(View(self._embedding(jax.random.fold_in(key, i)), model.view.normaliser), network)
+            for i, (model, network) in enumerate((model, model.network) for model in models)
+        ]
+        anew: Tree = jax.tree.unflatten(structure, drawn)
+        return anew
+
+    def private(self, params: Tree) -> Tree:
+        """Which leaves are private: a tree of truth values."""
+
+        def of_network(network: Any) -> Any:
+            shared = _everywhere(False, network)
+            if not self.head:
+                return shared
+            own = _everywhere(True, network.layers[-1])
+            return eqx.tree_at(lambda network: network.layers[-1], shared, own)
+
+        return _of_models(
+            lambda model: Model(_everywhere(True, model.view), of_network(model.network)),
+            params,
+            otherwise=False,
+        )
+
+    def adam(self, lr: float) -> optax.GradientTransformation:
+        """Adam; an embedding may have a step size of its own."""
+        own = self.embedding_lr
+        if not self.embedding or own is None:
+            return optax.adam(lr)
+
+        def step(steps: Any, _: Any) -> Any:
+            sizes = _of_models(
+                lambda model: Model(_everywhere(own, model.view), _everywhere(lr, model.network)),
+                steps,
+                otherwise=lr,
+            )
+            return jax.tree.map(lambda size, step: -size * step, sizes, steps)
+
+        return optax.chain(optax.scale_by_adam(), optax.stateless(step))
+
+    def seeing(self, params: Tree, observation: jax.Array) -> Tree:
+        """The models after the agent has seen one more observation."""
+        if not self.normalisation:
+            return params
+
+        def look(model: Model) -> Model:
+            view = model.view
+            assert view.normaliser is not None
+            seen = view.normaliser.including(observation)
+            return Model(View(view.embedding, seen), model.network)
+
+        return _of_models(look, params)
+
+
+Part = Literal["everything", "private", "shared", "nothing"]
+
+
+def only(part: Part, private: Any, tree: Tree) -> Tree:
+    """A tree of steps or gradients with zeros but in the part that may be trained."""
+    if part == "everything":
+        return tree
+    wanted = {"private": (True,), "shared": (False,), "nothing": ()}[part]
+    kept: Tree = jax.tree.map(
+        lambda own, leaf: leaf if own in wanted else jnp.zeros_like(leaf), private, tree
+    )
+    return kept
+
+
+def through_the_eyes_of(params: Tree, target: Tree) -> Tree:
+    """The target's networks behind today's views: embeddings and statistics have no old copy."""
+    seen: Tree = jax.tree.map(
+        lambda new, old: Model(new.view, old.network) if _is_model(new) else old,
+        params,
+        target,
+        is_leaf=_is_model,
+    )
+    return seen
+
+
+def _is_model(node: Any) -> bool:
+    return isinstance(node, Model)
+
+
+def _of_models(function: Callable[[Model], Model], tree: Tree, otherwise: Any = None) -> Tree:
+    """A function of every model of a tree; leaves outside of models become `otherwise`."""
+    mapped: Tree = jax.tree.map(
+        lambda node: (
+            function(node) if _is_model(node) else node if otherwise is None else otherwise
+        ),
+        tree,
+        is_leaf=_is_model,
+    )
+    return mapped
+
+
+def _everywhere(value: Any, tree: Any) -> Any:
+    return jax.tree.map(lambda _: value, tree)
