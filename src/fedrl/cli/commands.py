@@ -10,26 +10,57 @@ import tyro
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Reproduce a table or figure of Jin et al. (2022) and compare it with what was published.
+    """Reproduce a table or figure of Jin et al. (2022), or test its four empirical claims.
 
     Work that is already in the folder is not done again: an interrupted command continues where it
     was. The exit status is 1 if a number is off by more than 3 combined standard errors.
     """
 
-    target: Annotated[Literal["table1", "table2", "figure2"], tyro.conf.Positional]
+    target: Annotated[Literal["table1", "table2", "figure2", "claims"], tyro.conf.Positional]
     """What to reproduce."""
     seeds: int | None = None
-    """Independent repetitions; 16000 as in the paper unless --quick."""
+    """Independent repetitions; 16000 as in the paper unless --quick (claims: 32 or 16)."""
     quick: bool = False
-    """300 seeds instead of 16000."""
+    """300 seeds instead of 16000 (claims: a few short runs, to see what comes out)."""
     out: Path | None = None
-    """Folder for the results; `results/TARGET-SEEDS-seeds` unless given."""
-    seed: int = 0
-    """Root of all random numbers."""
+    """Folder for the results; `results/TARGET-SEEDS-seeds` unless given (`results/claims`)."""
+    seed: int | None = None
+    """Tables and figure: root of all random numbers, 0 unless given."""
     piece: int | None = None
-    """Seeds between two saves; does not change the results."""
+    """Tables and figure: seeds between two saves; does not change the results."""
+    family: tuple[str, ...] = ()
+    """Claims: families to test them on; all unless given."""
+    agents: int | None = None
+    """Claims: agents, 5 unless given."""
+    full: bool = False
+    """Claims: robots at full size also without an accelerator (days on a small machine)."""
 
     def run(self) -> int:
+        from fedrl.errors import FedrlError
+
+        claims = self.target == "claims"
+        about_others = ("seed", "piece") if claims else ("family", "agents", "full")
+        for name in about_others:
+            if getattr(self, name):
+                raise FedrlError(f"--{name} says nothing about {self.target}: leave it out")
+        return self._claims() if claims else self._cells()
+
+    def _claims(self) -> int:
+        from fedrl.cli.runs import use_compilation_cache
+        from fedrl.papers.jin2022.scoreboard import reproduce_claims
+
+        use_compilation_cache()
+        reproduce_claims(
+            self.family,
+            quick=self.quick,
+            full=self.full,
+            agents=5 if self.agents is None else self.agents,
+            seeds=self.seeds,
+            out=self.out,
+        )
+        return 0
+
+    def _cells(self) -> int:
         from fedrl.errors import FedrlError
         from fedrl.papers.jin2022.cells import SEEDS
         from fedrl.papers.jin2022.reproduce import QUICK_SEEDS, reproduce
@@ -37,7 +68,9 @@ class Reproduce:
         if self.quick and self.seeds is not None:
             raise FedrlError("--quick and --seeds exclude each other: give one of them")
         seeds = self.seeds if self.seeds is not None else QUICK_SEEDS if self.quick else SEEDS
-        agrees = reproduce(self.target, seeds=seeds, out=self.out, seed=self.seed, piece=self.piece)
+        agrees = reproduce(
+            self.target, seeds=seeds, out=self.out, seed=self.seed or 0, piece=self.piece
+        )
         return 0 if agrees else 1
 
 

@@ -147,7 +147,9 @@ class Run:
         experiment = experiment_of(how, self.experiment, 1)
         number = np.zeros((self.experiment.seeds, 1, 0), np.float32)
         start = start_of(how, self.experiment, self._models(None, seed), number)
-        with RunProgress(f"{experiment.name} in {env}", console) as watcher:
+        with RunProgress(
+            f"{experiment.name} in {env.spec.id if env.spec else env}", console
+        ) as watcher:
             watcher.begin(experiment.updates, 0)
             before = 0
 

@@ -17,14 +17,17 @@ FORCE = 10.0
 SECONDS_PER_STEP = 0.02
 FURTHEST = 2.4
 STEEPEST = 12 * pi / 180
+WIRING = (-1.0, 1.0)
 
 
 class CartPoleConstants(NamedTuple):
-    """What follows from the length of the pole, whose mass stays the same."""
+    """What follows from the length of the pole, whose mass stays the same, and the wiring."""
 
     half_length: jax.Array
     mass_times_half_length: jax.Array
     total_mass: jax.Array
+    force: jax.Array
+    """What action 1 does; action 0 does the opposite."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,17 @@ class CartPoles(ControlFamily):
 
     State and observation: position, speed, angle of the pole (0 is upright), angular speed. The
     episode ends beyond 2.4 to either side or at more than 12 degrees. Theta is the pole's full
-    length; 1.0 is Gymnasium's pole.
+    length; 1.0 is Gymnasium's pole. Carts may also be wired differently: theta then has a second
+    number, and where it is negative left and right are exchanged. No single policy is good for both
+    kinds.
     """
 
     time_limit: int = 200
     """Steps after which an episode is cut off (truncated, not terminated)."""
     length: tuple[float, float] = (0.2, 1.8)
     """Shortest and longest pole, end to end (Gymnasium's `length` is half of it); uniform."""
+    wiring: tuple[float, float] = (1.0, 1.0)
+    """Range of the wiring, uniform; (-1, 1): every second cart is wired the other way round."""
 
     name: ClassVar[str] = "cartpoles"
     observation_size: ClassVar[int] = 4
@@ -48,10 +55,15 @@ class CartPoles(ControlFamily):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._settle_range("length")
+        self._settle_range("wiring", WIRING)
 
     @property
     def varied(self) -> tuple[Varied, ...]:
-        return (Varied("length", *self.length, "full length of the pole"),)
+        length = Varied("length", *self.length, "full length of the pole")
+        if self.wiring == (1.0, 1.0):
+            return (length,)
+        what = "negative: left and right are exchanged"
+        return (length, Varied("wiring", *self.wiring, what, WIRING))
 
     @property
     def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -64,7 +76,9 @@ class CartPoles(ControlFamily):
     def constants(self, theta: jax.Array) -> CartPoleConstants:
         half_length = theta[0] / 2
         total_mass = jnp.full_like(half_length, CART_MASS + POLE_MASS)
-        return CartPoleConstants(half_length, POLE_MASS * half_length, total_mass)
+        wired = theta[1] if len(self.varied) > 1 else jnp.ones_like(half_length)
+        force = jnp.where(wired < 0, -FORCE, FORCE).astype(half_length.dtype)
+        return CartPoleConstants(half_length, POLE_MASS * half_length, total_mass, force)
 
     def reset(self, key: jax.Array) -> State:
         """All four uniform on [-0.05, 0.05]."""
@@ -74,7 +88,7 @@ class CartPoles(ControlFamily):
         self, state: State, action: jax.Array, constants: CartPoleConstants
     ) -> tuple[State, jax.Array, jax.Array]:
         """An Euler step; the last step of an episode is rewarded as well."""
-        force = jnp.where(action == 1, FORCE, -FORCE).astype(state.dtype)
+        force = jnp.where(action == 1, constants.force, -constants.force)
         after = state + SECONDS_PER_STEP * _derivative(state, force, constants)
         terminated = (jnp.abs(after[0]) > FURTHEST) | (jnp.abs(after[2]) > STEEPEST)
         return after, jnp.ones((), state.dtype), terminated
@@ -92,7 +106,7 @@ class CartPoles(ControlFamily):
 
 def _derivative(state: State, force: jax.Array, constants: CartPoleConstants) -> State:
     """Rates of change: a uniform rod, hinged on a cart without friction."""
-    half_length, mass_times_half_length, total_mass = constants
+    half_length, mass_times_half_length, total_mass, _ = constants
     _, speed, angle, spin = state
     sin, cos = jnp.sin(angle), jnp.cos(angle)
     # As if the pole did not turn faster or slower; then what its turning does to the cart.

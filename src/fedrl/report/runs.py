@@ -22,10 +22,8 @@ from fedrl.report.arms import (
     told_apart,
 )
 from fedrl.report.csv_file import write_rows
-from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
-
-# When there are more arms than colours.
-LINES = ("-", "--", ":")
+from fedrl.report.curves import COLUMNS, draw_curves, rows
+from fedrl.report.figures import new_figure, save
 
 
 def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
@@ -46,9 +44,7 @@ def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str
     comparisons = _comparisons(arms)
     if comparisons:
         console.print(_difference_table(comparisons, splits))
-    write_rows(
-        folder / f"{name}.csv", ("arm", "split", "updates", "seed", metric), _rows(arms, splits)
-    )
+    write_rows(folder / f"{name}.csv", (*COLUMNS, metric), rows(arms, splits))
     paths = _curves(arms, splits, folder, f"{name}-curves", metric)
     console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
     for run in runs:
@@ -101,40 +97,17 @@ def _difference_table(pairs: Sequence[tuple[Arm, Arm]], splits: Sequence[str]) -
     return table
 
 
-def _rows(arms: Sequence[Arm], splits: Sequence[str]) -> list[list[object]]:
-    return [
-        [arm.label, split, int(updates), seed, f"{value:.6g}"]
-        for arm in arms
-        for split in splits
-        for column, updates in enumerate(arm.updates)
-        for seed, value in enumerate(arm.curves[split][:, column])
-    ]
-
-
 def _curves(
     arms: Sequence[Arm], splits: Sequence[str], folder: Path, name: str, metric: str
 ) -> list[Path]:
     """Return against training for each split: the mean, and a band of standard errors."""
-    from matplotlib.ticker import EngFormatter
-
     figure = new_figure(3.5 * max(len(splits), 2), 3.4)
     first = None
     for column, split in enumerate(splits):
         ax = figure.add_subplot(1, len(splits), column + 1, sharey=first)
         first = first or ax
-        for number, arm in enumerate(arms):
-            colour = COLOURS[number % len(COLOURS)]
-            line = LINES[number // len(COLOURS) % len(LINES)]
-            curve = arm.curves[split]
-            mean = curve.mean(0)
-            ax.plot(arm.updates, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.label)
-            if len(curve) > 1:
-                band = BAND * curve.std(0, ddof=1) / len(curve) ** 0.5
-                ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)
+        draw_curves(ax, arms, split)
         ax.set_title(split)
-        ax.set_xlabel(f"{arms[0].experiment.unit} of each agent")
-        ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k: six digits run into each other
-        tidy(ax)
     if first is not None:
         first.set_ylabel(metric.replace("_", " "))
         first.legend(frameon=False)

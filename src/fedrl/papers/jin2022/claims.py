@@ -1,0 +1,148 @@
+"""The four empirical claims of the paper, as differences with intervals over seeds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedrl.experiment.adaptation import Method
+from fedrl.experiment.files import Array
+from fedrl.experiment.metrics import HELD_OUT, RETURN, TRAIN
+from fedrl.experiment.run import Run
+from fedrl.papers.jin2022.studies import METHODS, Study
+from fedrl.report.arms import (
+    OWN,
+    Arm,
+    Interval,
+    arms_of,
+    difference,
+    final,
+    interval,
+    over_training,
+)
+
+CLAIMS = {
+    "C1": "communication speeds up local training",
+    "C2": "averaging beats E = inf and Baseline",
+    "C3": "personalisation beats the single policy in own environments",
+    "C4": "E-Update adapts fast and stably, better than E&N- and Phi-Update",
+}
+NAMES: Mapping[Method, str] = {
+    "e-update": "E-Update",
+    "en-update": "E&N-Update",
+    "phi-update": "Phi-Update",
+}
+# An advantage of less than this share of what there is to learn is none.
+WORTH = 0.01
+
+Verdict = Literal["supported", "not supported", "undecided"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The arms of a family's study, by what they are."""
+
+    study: Study
+    plain: Arm
+    average_at_the_end: Arm
+    """E = inf: independent agents whose networks are averaged for the evaluation."""
+    baseline: Arm
+    personal: Arm
+    adapted: Mapping[Method, Arm]
+    """By method, in the held-out environments."""
+    falls: Mapping[Method, Array]
+    """By method: how far an adapting agent falls below its own best, mean over environments."""
+
+    @property
+    def range(self) -> float:
+        """What there is to learn: from the untrained networks to the best arm."""
+        arms = (self.plain, self.baseline, self.personal)
+        untrained = min(arm.curves[OWN][:, 0].mean() for arm in arms)
+        return float(max(final(arm, OWN).mean() for arm in arms) - untrained)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How much of a claim there is in one family, seen in one way."""
+
+    claim: str
+    family: str
+    what: str
+    size: Interval
+    worth: float
+    seeds: int
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.size.mean - self.size.half > 0:
+            return "supported"
+        return "not supported" if self.size.mean + self.size.half < self.worth else "undecided"
+
+
+def measured(study: Study, runs: list[Run], adapted: Mapping[Method, Run]) -> Measured:
+    """What the finished runs of a study say."""
+    (plain,), (average, baseline), (personal,) = (arms_of(run) for run in runs)
+    arms = {method: arms_of(adapted[method])[0] for method in METHODS}
+    falls = {method: _falls(adapted[method]) for method in METHODS}
+    return Measured(study, plain, average, baseline, personal, arms, falls)
+
+
+def effects(found: Measured) -> list[Effect]:
+    """Every difference that the claims speak of."""
+    plain, baseline, personal = found.plain, found.baseline, found.personal
+    e, en, phi = (found.adapted[method] for method in METHODS)
+    avg = plain.label.partition(",")[0]
+    sizes: list[tuple[str, str, Interval]] = [
+        (
+            "C1",
+            f"{avg} − alone, own, over the training",
+            difference(plain, baseline, OWN, over_training),
+        ),
+        ("C1", f"{avg} − alone, own, at the end", difference(plain, baseline, OWN)),
+    ]
+    for split, where in ((TRAIN, "training"), (HELD_OUT, "held-out")):
+        for other, name in ((found.average_at_the_end, "E = ∞"), (baseline, "Baseline")):
+            sizes.append(("C2", f"{avg} − {name}, {where}", difference(plain, other, split)))
+    sizes += [
+        (
+            "C3",
+            f"Per{avg} − {avg}, over the training",
+            difference(personal, plain, OWN, over_training),
+        ),
+        ("C3", f"Per{avg} − {avg}, at the end", difference(personal, plain, OWN)),
+        (
+            "C4",
+            "E − E&N, over the adaptation (fast)",
+            difference(e, en, OWN, over_training),
+        ),
+        ("C4", "E − E&N, at the end", difference(e, en, OWN)),
+        ("C4", "E − Phi, at the end", difference(e, phi, OWN)),
+        (
+            "C4",
+            "falls of E&N − falls of E (stable)",
+            interval(found.falls["en-update"] - found.falls["e-update"]),
+        ),
+    ]
+    worth = WORTH * found.range
+    seeds = plain.experiment.seeds
+    return [Effect(claim, found.study.family, what, x, worth, seeds) for claim, what, x in sizes]
+
+
+def of_claim(found: list[Effect]) -> Verdict:
+    """One verdict from several: all must be supported, one that is not decides."""
+    verdicts = {effect.verdict for effect in found}
+    if verdicts == {"supported"}:
+        return "supported"
+    return "not supported" if "not supported" in verdicts else "undecided"
+
+
+def _falls(run: Run) -> Array:
+    """For each seed, how far an agent falls below its own best return, at worst."""
+    frame = run.metrics()
+    frame = frame[(frame["metric"] == RETURN) & (frame["split"] == TRAIN)]
+    table = frame.pivot_table(index=["seed", "agent"], columns="updates", values="value")
+    curves = table.to_numpy().reshape(run.experiment.seeds, run.experiment.agents, -1)
+    below = np.maximum.accumulate(curves, -1) - curves
+    falls: Array = below.max(-1).mean(-1)
+    return falls

@@ -1,0 +1,146 @@
+"""`fedrl reproduce claims`: run what is missing, test the four claims, print what was found."""
+
+from itertools import groupby
+from pathlib import Path
+
+import jax
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.adaptation import Adaptation, experiment_of
+from fedrl.experiment.launch import begin, go_on
+from fedrl.experiment.memory import refuse_what_does_not_fit
+from fedrl.experiment.run import Run
+from fedrl.papers.jin2022.claim_figures import draw
+from fedrl.papers.jin2022.claims import (
+    CLAIMS,
+    WORTH,
+    Effect,
+    Measured,
+    effects,
+    measured,
+    of_claim,
+)
+from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
+from fedrl.report.csv_file import write_rows
+
+COLOURS = {"supported": "green", "not supported": "red", "undecided": "yellow"}
+LESS = {
+    "reduced": "REDUCED: fewer seeds and shorter training than the full study (that needs an "
+    "accelerator, or --full and patience)",
+    "quick": "QUICK: too few seeds and too short a training to decide anything",
+}
+
+
+def reproduce_claims(
+    families: tuple[str, ...] = (),
+    *,
+    quick: bool = False,
+    full: bool = False,
+    agents: int = 5,
+    seeds: int | None = None,
+    out: Path | None = None,
+    console: Console | None = None,
+) -> list[Effect]:
+    """Test the claims on these families (all, unless given); what is there is not run again."""
+    console = console or Console()
+    if quick and full:
+        raise FedrlError("--quick and --full exclude each other: give one of them")
+    if seeds is not None and seeds < 2:
+        raise FedrlError(f"--seeds must be at least 2, got {seeds}: one says nothing about others")
+    on_cpu = jax.local_devices()[0].platform == "cpu"
+    studies = []
+    for family in families or tuple(BASES):
+        robots = family in BASES and BASES[family].family.continuous
+        size: Size = "quick" if quick else "reduced" if robots and on_cpu and not full else "full"
+        studies.append(study(family, size, agents, seeds))
+    folder = out or Path("results") / ("claims-quick" if quick else "claims")
+    for one in studies:  # before anything is begun
+        for experiment in one.runs:
+            refuse_what_does_not_fit(experiment)
+    found = [_run(one, number, studies, folder, console) for number, one in enumerate(studies)]
+    everything = [effect for one in found for effect in effects(one)]
+    _write(everything, found, folder)
+    _print(everything, found, console)
+    for path in draw(found, folder):
+        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
+    console.print(f"results {folder}", soft_wrap=True, highlight=False)
+    return everything
+
+
+def _run(one: Study, number: int, studies: list[Study], folder: Path, console: Console) -> Measured:
+    """Take all runs of a study to their ends."""
+    per_study = len(one.runs) + len(METHODS)
+    total = per_study * len(studies)
+
+    def announce(index: int) -> None:
+        position = number * per_study + index + 1
+        console.print(f"run {position} of {total} ({one.family}, {one.size})", highlight=False)
+
+    runs = []
+    for index, directory in enumerate(begin(one.runs, folder / "runs")):
+        announce(index)
+        go_on(directory, console)
+        runs.append(Run(directory.path))
+    adapted = {}
+    for index, method in enumerate(METHODS, len(one.runs)):
+        announce(index)
+        adapted[method] = runs[-1].adapt(method=method, progress=not console.quiet)
+    return measured(one, runs, adapted)
+
+
+def _write(everything: list[Effect], found: list[Measured], folder: Path) -> None:
+    """The scoreboard as CSV."""
+    sizes = {one.study.family: one.study for one in found}
+    rows = []
+    for effect in everything:
+        one = sizes[effect.family]
+        interval = [f"{effect.size.mean:.6g}", f"{effect.size.half:.6g}", f"{effect.worth:.6g}"]
+        budget = [effect.seeds, one.plain.agents, one.plain.updates, f"{one.plain.E:g}", one.size]
+        rows.append([effect.claim, effect.family, effect.what, *interval, effect.verdict, *budget])
+    columns = ("claim", "family", "comparison", "effect", "half_interval", "worth", "verdict")
+    budget_columns = ("seeds", "agents", "updates", "E", "size")
+    write_rows(folder / "scoreboard.csv", (*columns, *budget_columns), rows)
+
+
+def _print(everything: list[Effect], found: list[Measured], console: Console) -> None:
+    table = Table(
+        title="The paper's claims: effect on the return ± 95 % interval over seeds",
+        title_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
+    for column in ("claim", "family", "comparison", "effect", "seeds", "verdict"):
+        table.add_column(column, justify="right" if column in ("effect", "seeds") else "left")
+    order = sorted(everything, key=lambda effect: effect.claim)
+    for (claim, family), group in groupby(order, lambda effect: (effect.claim, effect.family)):
+        rows = list(group)
+        for row in rows:
+            colour = COLOURS[row.verdict]
+            verdict = f"[{colour}]{row.verdict}[/]"
+            table.add_row(claim, family, row.what, str(row.size), str(row.seeds), verdict)
+        whole = of_claim(rows)
+        table.add_row("", "", f"[bold]{claim} on {family}[/]", "", "", f"[bold]{whole}[/]")
+        table.add_section()
+    console.print(table)
+    for claim, what in CLAIMS.items():
+        console.print(f"{claim}: {what}.", highlight=False)
+    console.print(
+        "supported: the interval lies above 0. not supported: it lies below what would be worth "
+        f"having, {WORTH:.0%} of what there is to learn. A claim needs all of its comparisons.",
+        highlight=False,
+    )
+    for one in found:
+        plain, personal = one.study.plain, one.personal.experiment
+        adapting = experiment_of(Adaptation(), personal, plain.held_out)
+        console.print(
+            f"{one.study.family} ({one.study.size}): {plain.agents} agents, {plain.held_out} "
+            f"held-out environments, {plain.seeds} seeds, {plain.updates:,} {plain.unit}, E = "
+            f"{plain.E:g}, networks {'-'.join(map(str, plain.learner.hidden))}, embedding "
+            f"{personal.learner.personal.embedding}; adaptation {adapting.updates:,}",
+            highlight=False,
+        )
+        if one.study.size in LESS:
+            console.print(f"  {LESS[one.study.size]}", highlight=False)

@@ -1,0 +1,79 @@
+"""The runs that the paper's four claims are tested on, for each family."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fedrl.errors import unknown_name
+from fedrl.experiment.adaptation import Method
+from fedrl.experiment.presets import ACROBOTS, CARTPOLES, HALFCHEETAHS, HOPPERS, personalised
+from fedrl.experiment.settings import Evaluation, Experiment
+from fedrl.families.cartpoles import CartPoles
+
+Size = Literal["full", "reduced", "quick"]
+
+METHODS: tuple[Method, ...] = ("e-update", "en-update", "phi-update")
+"""How a new environment is met (claim C4)."""
+
+# The paper's CartPoles do not contradict each other: one policy is good for all. These do.
+WIRED_CARTPOLES = replace(
+    CARTPOLES, name="wiredcartpoles-dqnavg", family=CartPoles(wiring=(-1.0, 1.0))
+)
+BASES = {
+    "cartpoles": CARTPOLES,
+    "acrobots": ACROBOTS,
+    "halfcheetahs": HALFCHEETAHS,
+    "hoppers": HOPPERS,
+    "wiredcartpoles": WIRED_CARTPOLES,
+}
+FAMILIES = tuple(BASES)
+# (seeds, share of the preset's training)
+SIZES: dict[Size, dict[bool, tuple[int, float]]] = {
+    "full": {False: (32, 1.0), True: (16, 1.0)},
+    "reduced": {False: (32, 1.0), True: (5, 0.3)},
+    "quick": {False: (4, 0.2), True: (2, 0.03)},
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """Three runs of one family, and the adaptations of one of them."""
+
+    family: str
+    size: Size
+    plain: Experiment
+    """DQNAvg or DDPGAvg."""
+
+    @property
+    def alone(self) -> Experiment:
+        """The same agents without communication: E = inf and Baseline."""
+        return self.plain.without_communication()
+
+    @property
+    def personal(self) -> Experiment:
+        """PerDQNAvg or PerDDPGAvg."""
+        name = self.plain.name.replace("-d", "-perd")
+        return personalised(self.plain, name, self.plain.agents)
+
+    @property
+    def runs(self) -> list[Experiment]:
+        return [self.plain, self.alone, self.personal]
+
+
+def study(family: str, size: Size, agents: int = 5, seeds: int | None = None) -> Study:
+    """What to run for a family; `seeds` instead of the usual ones if given."""
+    if family not in BASES:
+        raise unknown_name("family", family, BASES)
+    base = BASES[family]
+    usual, share = SIZES[size][base.family.continuous]
+    E = int(base.E)
+    # Whole rounds, and as many evaluations as the preset has.
+    updates = max(round(base.updates * share / E), 1) * E
+    every = max(round(base.evaluation.every * share), 1)
+    plain = replace(
+        base,
+        agents=agents,
+        seeds=seeds or usual,
+        updates=updates,
+        evaluation=Evaluation(every=every, episodes=base.evaluation.episodes),
+    )
+    return Study(family, size, plain)
