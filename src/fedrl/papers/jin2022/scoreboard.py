@@ -19,6 +19,7 @@ from fedrl.papers.jin2022.claims import (
     WORTH,
     Effect,
     Measured,
+    Verdict,
     effects,
     measured,
     of_claim,
@@ -112,17 +113,14 @@ def _print(everything: list[Effect], found: list[Measured], console: Console) ->
         box=SIMPLE,
         padding=(0, 1, 0, 0),
     )
-    for column in ("claim", "family", "comparison", "effect", "seeds", "verdict"):
+    for column in ("", "effect", "seeds", "verdict"):
         table.add_column(column, justify="right" if column in ("effect", "seeds") else "left")
     order = sorted(everything, key=lambda effect: effect.claim)
     for (claim, family), group in groupby(order, lambda effect: (effect.claim, effect.family)):
         rows = list(group)
+        table.add_row(f"[bold]{claim} on {family}[/]", "", "", f"[bold]{_shown(of_claim(rows))}[/]")
         for row in rows:
-            colour = COLOURS[row.verdict]
-            verdict = f"[{colour}]{row.verdict}[/]"
-            table.add_row(claim, family, row.what, str(row.size), str(row.seeds), verdict)
-        whole = of_claim(rows)
-        table.add_row("", "", f"[bold]{claim} on {family}[/]", "", "", f"[bold]{whole}[/]")
+            table.add_row(f"  {row.what}", str(row.size), str(row.seeds), _shown(row.verdict))
         table.add_section()
     console.print(table)
     for claim, what in CLAIMS.items():
@@ -144,3 +142,7 @@ def _print(everything: list[Effect], found: list[Measured], console: Console) ->
         )
         if one.study.size in LESS:
             console.print(f"  {LESS[one.study.size]}", highlight=False)
+
+
+def _shown(verdict: Verdict) -> str:
+    return f"[{COLOURS[verdict]}]{verdict}[/]"

@@ -1,0 +1,397 @@
+"""What an agent sees of its environment, against NumPy and finite differences."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedrl import FedrlError
+from fedrl.learners.ddpg import DDPG, ActorCritic
+from fedrl.learners.dqn import DQN
+from fedrl.learners.personalisation import Model, Normaliser, Personal, View
+from fedrl.learners.replay import Transition
+from finite_differences import slopes
+
+OBSERVATIONS, ACTIONS, EMBEDDING, BATCH = 3, 2, 4, 6
+EVERYTHING = Personal(embedding=EMBEDDING, head=True, normalisation=True)
+DISCRETE = DQN(hidden=(6, 5), gamma=0.9, lr=0.01, batch=BATCH, personal=EVERYTHING)
+CONTINUOUS = DDPG(
+    hidden=(6, 5),
+    gamma=0.9,
+    actor_lr=0.01,
+    critic_lr=0.03,
+    batch=BATCH,
+    twin=True,
+    personal=EVERYTHING,
+)
+BOTH = pytest.mark.parametrize("learner", [DISCRETE, CONTINUOUS], ids=["dqn", "ddpg"])
+
+
+def same(one, other):
+    one, other = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(one) == len(other) and all(map(np.array_equal, one, other))
+
+
+def doubles(tree):
+    return jax.tree.map(lambda leaf: np.array(leaf, np.float64), tree)
+
+
+def random_batch(rng, learner):
+    discrete = rng.integers(ACTIONS, size=(BATCH, 1))
+    continuous = rng.uniform(-1, 1, size=(BATCH, ACTIONS))
+    batch = Transition(
+        observation=rng.normal(size=(BATCH, OBSERVATIONS)),
+        action=continuous if learner.continuous else discrete,
+        reward=3 * rng.normal(size=BATCH),
+        next_observation=rng.normal(size=(BATCH, OBSERVATIONS)),
+        terminated=np.array([0, 1, 0, 0, 1, 0]),
+    )
+    return jax.tree.map(np.float32, batch)
+
+
+def models(params):
+    return [params] if isinstance(params, Model) else [params.actor, *params.critics]
+
+
+def changed(params, where, change):
+    """The same, but for what is somewhere in each of the models."""
+    return eqx.tree_at(lambda params: list(map(where, models(params))), params, replace_fn=change)
+
+
+@cache
+def agent(learner):
+    """An agent that has seen something, and whose target is another network with another view."""
+    shapes = jax.eval_shape(lambda: learner.init(jax.random.key(0), OBSERVATIONS, ACTIONS).params)
+
+    def params(seed):
+        rng = np.random.default_rng(seed)
+        drawn = jax.tree.map(lambda x: rng.uniform(-0.7, 0.7, x.shape).astype(np.float32), shapes)
+        mean, squares = np.float32([[1, 0, -2], [8, 20, 5]])
+        seen = Normaliser(np.float32(9 + seed), mean + seed, squares)
+        return changed(drawn, lambda model: model.view.normaliser, lambda _: seen)
+
+    return learner.adopt(params(0))._replace(target=params(1))
+
+
+@cache
+def compiled_update(learner):
+    return jax.jit(learner.update)
+
+
+# Statistics of observations.
+
+
+def normalisers(seen):
+    """After each of the observations."""
+    found = [Normaliser.of_nothing(len(seen[0]))]
+    for observation in np.array(seen, np.float32):
+        found.append(found[-1].including(observation))
+    return found[1:]
+
+
+def numpy_normalised(x, seen):
+    seen = np.array(seen, np.float64)
+    return np.clip((x - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8), -10, 10)
+
+
+def test_mean_and_variance_are_numpys_after_every_observation(rng):
+    seen = rng.normal([0, 5, -300], [1, 0.01, 40], size=(200, 3)).astype(np.float32)
+    for n, normaliser in enumerate(normalisers(seen), start=1):
+        past = seen[:n].astype(np.float64)
+        assert normaliser.count == n
+        np.testing.assert_allclose(normaliser.mean, past.mean(0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(normaliser.squares / n, past.var(0), rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (4, 5)])
+def test_observations_are_centred_and_scaled_by_what_was_seen(rng, shape):
+    seen = rng.normal([0, 5, -300], [1, 2, 40], size=(20, 3)).astype(np.float32)
+    some = rng.normal([0, 5, -300], [1, 2, 40], size=(*shape, 3)).astype(np.float32)
+    found = normalisers(seen)[-1](some)
+    np.testing.assert_allclose(found, numpy_normalised(some, seen), atol=1e-4)
+
+
+def test_until_two_observations_are_known_nothing_is_changed():
+    first, second = normalisers([[100.0, -3.0], [102.0, -3.5]])
+    some = np.array([[-5e3, 0.0], [7.0, 1e-3]], np.float32)
+    for normaliser in (Normaliser.of_nothing(2), first):
+        np.testing.assert_array_equal(normaliser(some), some)
+    np.testing.assert_allclose(second(np.float32([101.5, -3.5])), [0.5, -1], atol=1e-3)
+
+
+def test_what_is_further_than_ten_deviations_is_cut_off_there():
+    normaliser = normalisers([[-1.0], [1.0]])[-1]
+    for seen, given in ((9.9, 9.9), (-9.9, -9.9), (10.1, 10), (-1e6, -10), (1e30, 10)):
+        assert float(normaliser(np.float32([seen]))[0]) == pytest.approx(given, rel=1e-6)
+
+
+def test_a_component_that_never_changes_becomes_zero_and_the_others_are_scaled():
+    normaliser = normalisers([[0.1, 1.0], [0.1, 2.0], [0.1, 6.0]])[-1]
+    expected = [0, 1 / np.std([1, 2, 6])]
+    np.testing.assert_allclose(normaliser(np.float32([0.1, 4])), expected, rtol=1e-6)
+    assert np.isfinite(normaliser(np.float32([0.2, 4]))).all()
+
+
+@BOTH
+def test_every_network_of_an_agent_counts_what_the_agent_sees_and_nothing_else_changes(
+    rng, learner
+):
+    nothing = Normaliser.of_nothing(OBSERVATIONS)
+    learned = before = learner.adopt(
+        changed(agent(learner).params, lambda model: model.view.normaliser, lambda _: nothing)
+    )
+    seen = rng.normal(size=(4, OBSERVATIONS)).astype(np.float32)
+    for observation in seen:
+        learned = learner.witness(learned, observation)
+    assert same(learned[1:], before[1:])
+    for new, old in zip(models(learned.params), models(before.params), strict=True):
+        assert same((new.view.embedding, new.network), (old.view.embedding, old.network))
+        np.testing.assert_allclose(new.view.normaliser.mean, seen.mean(0), atol=1e-6)
+        np.testing.assert_allclose(new.view.normaliser.squares / 4, seen.var(0), atol=1e-6)
+
+
+# What a network gets to see.
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (4, 5)])
+def test_the_embedding_comes_before_the_observation_which_alone_is_normalised(rng, shape):
+    seen = rng.normal(3, 2, size=(20, OBSERVATIONS)).astype(np.float32)
+    some = rng.normal(3, 2, size=(*shape, OBSERVATIONS)).astype(np.float32)
+    embedding = np.array([70.0, -80.0], np.float32)
+    own = np.broadcast_to(embedding, (*shape, 2))
+    expected = np.concatenate([own, some], -1)
+    np.testing.assert_array_equal(View(embedding, None)(some), expected)
+    np.testing.assert_array_equal(View(None, None)(some), some)
+    expected = np.concatenate([own, numpy_normalised(some, seen)], -1)
+    np.testing.assert_allclose(View(embedding, normalisers(seen)[-1])(some), expected, atol=1e-5)
+
+
+def test_a_network_is_made_for_what_it_gets_to_see_and_gets_actions_as_they_are(rng):
+    wanted = []
+    view = EVERYTHING.model(wanted.append, jax.random.key(0), OBSERVATIONS).view
+    assert wanted == [EMBEDDING + OBSERVATIONS]
+    given = rng.normal(size=(5, OBSERVATIONS)), rng.normal(size=(5, ACTIONS))
+    received = Model(view, lambda *inputs: inputs)(*given)
+    assert same(received, (view(given[0]), given[1]))
+
+
+# Losses once more, one by one. `views` are those that the target's networks look through.
+
+
+def numpy_values(model, observation, action=None):
+    view, network = model.view, model.network
+    count, mean, squares = view.normaliser.count, view.normaliser.mean, view.normaliser.squares
+    x = np.clip((observation - mean) / np.sqrt(squares / count + 1e-8), -10, 10)
+    x = np.concatenate([np.tile(view.embedding, (len(x), 1)), x], -1)
+    for number, layer in enumerate(network.layers):
+        x = np.maximum(x, 0) if number else x
+        last = number == len(network.layers) - 1
+        x = x @ (layer.weight.T if last else layer.weight) + layer.bias
+        if action is not None and number == network.action_layer:
+            x = x + action @ network.action_weight
+    return x
+
+
+def numpy_targets(learner, learned, batch, views):
+    networks = [model.network for model in models(learned.target)]
+    target, *critics = map(Model, views, networks)
+    values = numpy_values(target, batch.next_observation)
+    if learner.continuous:
+        given = batch.next_observation, np.tanh(values)
+        value = np.min([numpy_values(critic, *given)[:, 0] for critic in critics], 0)
+    else:
+        choosing = learned.params if learner.double else target
+        choice = np.argmax(numpy_values(choosing, batch.next_observation), -1)
+        value = values[np.arange(BATCH), choice]
+    return batch.reward + 0.9 * (1 - batch.terminated) * value
+
+
+def numpy_loss(learner, model, batch, y):
+    """Of a critic, or of a network of Q-values."""
+    if learner.continuous:
+        q = numpy_values(model, batch.observation, batch.action)[:, 0]
+    else:
+        q = numpy_values(model, batch.observation)[np.arange(BATCH), batch.action[:, 0].astype(int)]
+    return ((q - y) ** 2).mean()
+
+
+def numpy_actor_loss(actor, critic, observation):
+    return -numpy_values(critic, observation, np.tanh(numpy_values(actor, observation))).mean()
+
+
+def valued(learner, learned):
+    """The models that values are learnt with."""
+    return learned.params.critics if learner.continuous else [learned.params]
+
+
+# Targets.
+
+
+def seen_otherwise(params):
+    """The same networks behind other embeddings, or behind other statistics."""
+    return (
+        changed(params, lambda model: model.view.embedding, lambda e: e[::-1] + 1),
+        changed(params, lambda model: model.view.normaliser.mean, lambda mean: mean + 1),
+        changed(params, lambda model: model.view.normaliser.squares, lambda x: 2 * x),
+    )
+
+
+def other_heads(params):
+    return changed(params, lambda model: model.network.layers[-1].weight, lambda w: -w)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [DISCRETE, replace(DISCRETE, double=True), CONTINUOUS],
+    ids=["dqn", "double dqn", "ddpg"],
+)
+def test_the_targets_old_network_with_its_old_head_sees_with_the_views_of_today(rng, learner):
+    batch, first = random_batch(rng, learner), agent(learner)
+
+    def loss(learned):
+        return float(compiled_update(learner)(learned, batch, (), jnp.int32(1))[1])
+
+    def expected(learned, seen_as):
+        learned, exact, views = doubles((learned, batch, [m.view for m in models(seen_as)]))
+        y = numpy_targets(learner, learned, exact, views)
+        return sum(numpy_loss(learner, model, exact, y) for model in valued(learner, learned))
+
+    for params in (first.params, *seen_otherwise(first.params)):
+        for target in (first.target, other_heads(first.target)):
+            learned = first._replace(params=params, target=target)
+            found = loss(learned)
+            assert found == pytest.approx(expected(learned, params), rel=1e-4)
+            assert found != pytest.approx(expected(learned, target), rel=1e-2)
+            for same_networks in seen_otherwise(target):
+                assert loss(learned._replace(target=same_networks)) == found
+
+
+# Gradients and steps.
+
+
+def gradients(optimizer):
+    """Of each model, from what Adam remembers after one update."""
+    if isinstance(optimizer, ActorCritic):
+        moments = [optimizer.actor[0].mu, *optimizer.critics[0].mu]
+    else:
+        moments = [optimizer[0].mu]
+    return jax.tree.map(lambda moment: np.asarray(moment) / 0.1, moments)
+
+
+@BOTH
+def test_gradients_reach_embeddings_and_not_statistics(rng, learner):
+    first, batch = agent(learner), random_batch(rng, learner)
+    updated, _ = compiled_update(learner)(first, batch, (), jnp.int32(1))
+    old, new, exact = doubles((first, updated, batch))
+    y = numpy_targets(learner, old, exact, [model.view for model in models(old.params)])
+    of_values = partial(numpy_loss, learner, batch=exact, y=y)
+    losses = [of_values]
+    if learner.continuous:
+        # The actor follows the critic as it is now.
+        of_actor = partial(
+            numpy_actor_loss, critic=new.params.critics[0], observation=exact.observation
+        )
+        losses = [of_actor, of_values, of_values]
+
+    def slope(loss, model, where):
+        def of_leaf(leaves):
+            return loss(eqx.tree_at(where, model, leaves[0]))
+
+        (found,) = slopes(of_leaf, [where(model).copy()])
+        assert np.abs(found).max() > 1e-3
+        return found
+
+    for loss, model, gradient in zip(
+        losses, models(old.params), gradients(updated.optimizer), strict=True
+    ):
+        expected = slope(loss, model, lambda model: model.view.embedding)
+        np.testing.assert_allclose(gradient.view.embedding, expected, rtol=1e-3, atol=1e-5)
+        # Although the losses do depend on the statistics:
+        slope(loss, model, lambda model: model.view.normaliser.mean)
+        assert not any(map(np.any, jax.tree.leaves(gradient.view.normaliser)))
+    for before, after in zip(models(first.params), models(updated.params), strict=True):
+        assert same(before.view.normaliser, after.view.normaliser)
+
+
+@BOTH
+def test_the_first_step_is_as_long_as_its_step_size_also_that_of_an_embedding(rng, learner):
+    learner = replace(learner, personal=replace(EVERYTHING, embedding_lr=0.002))
+    first = agent(learner)
+    updated, _ = compiled_update(learner)(first, random_batch(rng, learner), (), jnp.int32(1))
+    sizes = [0.01, 0.03, 0.03] if learner.continuous else [0.01]
+    trees = gradients(updated.optimizer), models(first.params), models(updated.params)
+    for lr, *of_model in zip(sizes, *trees, strict=True):
+        for where, size in (
+            (lambda model: model.view.embedding, 0.002),
+            (lambda model: model.network, lr),
+        ):
+            leaves = (jax.tree.leaves(where(model)) for model in of_model)
+            for gradient, before, after in zip(*leaves, strict=True):
+                steep = np.abs(gradient) > 1e-4
+                assert steep.any()
+                step, direction = (after - before)[steep], np.sign(gradient[steep])
+                np.testing.assert_allclose(step, -size * direction, rtol=5e-3)
+
+
+def test_adam_is_optax_adam_for_each_step_size(rng):
+    params = agent(CONTINUOUS).params
+    slopes_of_steps = [
+        jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params)
+        for _ in range(4)
+    ]
+
+    def steps(adam):
+        state = adam.init(params)
+        for gradient in slopes_of_steps:
+            found, state = adam.update(gradient, state)
+        return found
+
+    plain, own = steps(optax.adam(0.01)), steps(optax.adam(0.25))
+    for embedding_lr, views in ((None, plain), (0.01, plain), (0.25, own)):
+        found = steps(replace(EVERYTHING, embedding_lr=embedding_lr).adam(0.01))
+        for ours, network, view in zip(*map(models, (found, plain, views)), strict=True):
+            assert same(ours.network, network.network)
+            assert same(ours.view.embedding, view.view.embedding)
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("embedding", -1, "an integer of at least 0 and at most 1024, got -1"),
+        ("embedding", 1.5, "an integer of at least 0 and at most 1024, got 1.5"),
+        ("embedding", 1025, "an integer of at least 0 and at most 1024, got 1025"),
+        ("embedding", True, "an integer"),
+        ("embedding_lr", 0, "a number from 1e-30 to 1e30, got 0"),
+        ("embedding_lr", -1e-3, "a number from 1e-30 to 1e30"),
+        ("embedding_lr", float("nan"), "a number from 1e-30 to 1e30"),
+        ("embedding_range", -1, "a number from 0 to 1e30"),
+        ("embedding_range", float("inf"), "a number from 0 to 1e30"),
+        ("head", 1, "true or false"),
+        ("normalisation", "yes", "true or false"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_its_name(field, value, allowed):
+    with pytest.raises(FedrlError, match=rf"^learner\.personal\.{field} must be {allowed}"):
+        Personal(**{field: value})
+
+
+@pytest.mark.parametrize("kind", [DQN, DDPG])
+def test_only_something_private_can_be_all_that_is_trained(kind):
+    with pytest.raises(FedrlError, match=r"trains = 'private', but nothing is: .*embedding.*head"):
+        kind(trains="private")
+    with pytest.raises(
+        FedrlError, match=r"unknown learner.trains 'privat': did you mean 'private'"
+    ):
+        kind(trains="privat", personal=EVERYTHING)
+    with pytest.raises(FedrlError, match=r"learner.personal must be Personal"):
+        kind(personal={"embedding": 2})
+    for personal in (Personal(embedding=1), Personal(head=True), Personal(normalisation=True)):
+        assert kind(trains="private", personal=personal).trains == "private"
