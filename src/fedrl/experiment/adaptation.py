@@ -111,7 +111,10 @@ def seed_of(experiment: Experiment) -> int:
 def experiment_of(how: Adaptation, experiment: Experiment, environments: int) -> Experiment:
     """The run that an adaptation is."""
     refuse_impossible(how, experiment)
-    updates = arguments.whole("updates", how.updates or max(experiment.updates // 2, 1))
+    half = max(experiment.updates // 2, 1)
+    updates = arguments.whole("updates", half if how.updates is None else how.updates)
+    often = max(updates // EVALUATIONS, 1)
+    as_before = experiment.evaluation.episodes
     learner = learner_of(how, experiment)
     if experiment.unit == "updates":
         # No more than there will be to remember.
@@ -127,8 +130,8 @@ def experiment_of(how: Adaptation, experiment: Experiment, environments: int) ->
         updates=updates,
         initialisation="per-agent",
         evaluation=Evaluation(
-            every=how.every or max(updates // EVALUATIONS, 1),
-            episodes=how.episodes or experiment.evaluation.episodes,
+            every=often if how.every is None else how.every,
+            episodes=as_before if how.episodes is None else how.episodes,
             where="own",
         ),
         seed=seed_of(experiment),

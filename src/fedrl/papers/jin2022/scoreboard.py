@@ -40,7 +40,7 @@ def reproduce_claims(
     *,
     quick: bool = False,
     full: bool = False,
-    agents: int = 5,
+    agents: int | None = None,
     seeds: int | None = None,
     out: Path | None = None,
     console: Console | None = None,

@@ -5,26 +5,33 @@ from typing import Literal
 
 from fedrl.errors import unknown_name
 from fedrl.experiment.adaptation import Method
-from fedrl.experiment.presets import ACROBOTS, CARTPOLES, HALFCHEETAHS, HOPPERS, personalised
+from fedrl.experiment.presets import (
+    ACROBOTS,
+    CARTPOLES,
+    HALFCHEETAHS,
+    HOPPERS,
+    WIRED_CARTPOLES,
+    WIRED_EMBEDDING,
+    personalised,
+)
 from fedrl.experiment.settings import Evaluation, Experiment
-from fedrl.families.cartpoles import CartPoles
+from fedrl.learners.personalisation import Personal
 
 Size = Literal["full", "reduced", "quick"]
 
 METHODS: tuple[Method, ...] = ("e-update", "en-update", "phi-update")
 """How a new environment is met (claim C4)."""
 
-# The paper's CartPoles do not contradict each other: one policy is good for all. These do.
-WIRED_CARTPOLES = replace(
-    CARTPOLES, name="wiredcartpoles-dqnavg", family=CartPoles(wiring=(-1.0, 1.0))
-)
 BASES = {
     "cartpoles": CARTPOLES,
     "acrobots": ACROBOTS,
     "halfcheetahs": HALFCHEETAHS,
     "hoppers": HOPPERS,
-    "wiredcartpoles": WIRED_CARTPOLES,
+    # Not in the paper, whose environments hardly contradict each other: these do. The embedding was
+    # chosen on the first seeds of root 0, so it is tested on others.
+    "wiredcartpoles": replace(WIRED_CARTPOLES, seed=1),
 }
+EMBEDDINGS: dict[str, Personal] = {"wiredcartpoles": WIRED_EMBEDDING}
 FAMILIES = tuple(BASES)
 # (seeds, share of the preset's training)
 SIZES: dict[Size, dict[bool, tuple[int, float]]] = {
@@ -51,16 +58,15 @@ class Study:
     @property
     def personal(self) -> Experiment:
         """PerDQNAvg or PerDDPGAvg."""
-        name = self.plain.name.replace("-d", "-perd")
-        return personalised(self.plain, name, self.plain.agents)
+        return personalised(self.plain, EMBEDDINGS.get(self.family))
 
     @property
     def runs(self) -> list[Experiment]:
         return [self.plain, self.alone, self.personal]
 
 
-def study(family: str, size: Size, agents: int = 5, seeds: int | None = None) -> Study:
-    """What to run for a family; `seeds` instead of the usual ones if given."""
+def study(family: str, size: Size, agents: int | None = None, seeds: int | None = None) -> Study:
+    """What to run for a family; agents and seeds instead of the usual ones if given."""
     if family not in BASES:
         raise unknown_name("family", family, BASES)
     base = BASES[family]
@@ -71,8 +77,8 @@ def study(family: str, size: Size, agents: int = 5, seeds: int | None = None) ->
     every = max(round(base.evaluation.every * share), 1)
     plain = replace(
         base,
-        agents=agents,
-        seeds=seeds or usual,
+        agents=base.agents if agents is None else agents,
+        seeds=usual if seeds is None else seeds,
         updates=updates,
         evaluation=Evaluation(every=every, episodes=base.evaluation.episodes),
     )
