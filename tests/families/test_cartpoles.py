@@ -158,3 +158,50 @@ def test_a_very_long_pole_still_fits_into_the_picture():
 
 def test_the_family_is_found_by_its_name():
     assert CONTROL_FAMILIES["cartpoles"] is CartPoles
+
+
+WIRED = CartPoles(wiring=(-1.0, 1.0))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_wired_the_other_way_round_each_action_does_what_the_other_one_did(length, rng):
+    states = rng.uniform(-1, 1, size=(50, 4)).astype(np.float32)
+    pushed = stepping(WIRED)
+    for action in (0, 1):
+        usual = from_every_state(states, np.full(50, action), constants_of(length))
+        for wiring in (-1.0, -1e-6, 0.0, 0.5, 1.0):
+            constants = WIRED.constants(jnp.array([length, wiring], jnp.float32))
+            given = np.full(50, action if wiring >= 0 else 1 - action)
+            found = pushed(states, given, constants)
+            for one, other in zip(found, usual, strict=True):
+                assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    assert np.abs(found[0] - pushed(states, 1 - given, constants)[0]).max() > 0.1
+
+
+def test_theta_says_how_a_cart_is_wired_where_that_differs():
+    assert [varied.name for varied in FAMILY.varied] == ["length"]
+    assert [varied.name for varied in WIRED.varied] == ["length", "wiring"]
+    assert CartPoles(wiring=(1.0, 1.0)) == FAMILY
+    assert len(CartPoles(wiring=(-1.0, -1.0)).varied) == 2
+    theta = np.asarray(WIRED.sample(jax.random.key(0), 1000))
+    assert theta.shape == (1000, 2)
+    assert 0.2 <= theta[:, 0].min() < 0.21
+    assert 1.79 < theta[:, 0].max() <= 1.8
+    # Every second one, but for chance.
+    assert abs((theta[:, 1] < 0).mean() - 0.5) < 4 * 0.5 / np.sqrt(1000)
+    np.testing.assert_array_equal(WIRED.check_theta((1.0, -0.5)), np.float32([1.0, -0.5]))
+    assert WIRED.draw(np.zeros(4), np.array([1.0, -1.0])).shape == (400, 600, 3)
+
+
+@pytest.mark.parametrize("wiring", [(-1.1, 1.0), (-1.0, 1.5), (1.0, -1.0), (np.nan, 1.0), 1.0])
+def test_a_wiring_that_is_none_is_refused(wiring):
+    with pytest.raises(FedrlError, match="wiring must be two numbers"):
+        CartPoles(wiring=wiring)
+
+
+@pytest.mark.parametrize("theta", [1.0, (1.0, 2.0), (1.0, -1.1), (-1.0, 1.0), (1.0, 1.0, 1.0)])
+def test_a_theta_that_no_wired_cart_has_is_refused(theta):
+    with pytest.raises(FedrlError, match=r"2 number\(s\) \(length, positive, wiring from -1 to 1"):
+        WIRED.check_theta(theta)
+    with pytest.raises(FedrlError, match=r"1 number\(s\) \(length, positive\)"):
+        FAMILY.check_theta((1.0, 1.0))

@@ -146,12 +146,12 @@ def start_of(how: Adaptation, experiment: Experiment, models: Any, thetas: Array
     def params(replicate: jax.Array, model: Any) -> Any:
         if how.method == "scratch":
             return adapting.engine.first_params(replicate)
-        copies = stacked(model, environments)
+        personal = adapting.learner.personal
+        copies = stacked(personal.taken_over(model), environments)
         if how.embedding == "average":
             return copies
         key = replicate_key(adapting.seed, replicate, Purpose.EMBEDDING)
-        anew = adapting.learner.personal.with_new_embeddings
-        return jax.vmap(anew)(copies, numbered(key, environments))
+        return jax.vmap(personal.with_new_embeddings)(copies, numbered(key, environments))
 
     begins = jax.jit(jax.vmap(params))(jnp.arange(seeds, dtype=jnp.int32), models)
     return Start(thetas, jax.tree.map(np.asarray, begins))

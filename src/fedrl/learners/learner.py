@@ -57,6 +57,11 @@ class Learner(ABC):
         whole, number = arguments.whole, arguments.number
         arguments.of_kind("learner.personal", self.personal, Personal)
         arguments.choice("learner.trains", self.trains, get_args(Part))
+        if self.personal.head and not self.hidden:
+            raise FedrlError(
+                "learner.personal.head = True, but without hidden layers the head is all there is: "
+                "nothing would be shared"
+            )
         if self.trains == "private" and not self.personal:
             raise FedrlError(
                 "learner.trains = 'private', but nothing is: give the agents an embedding "
@@ -117,6 +122,8 @@ class Learner(ABC):
 
     def witness(self, learned: Learned, observation: jax.Array) -> Learned:
         """The agent has seen an observation."""
+        if self.trains == "nothing":
+            return learned
         return learned._replace(params=self.personal.seeing(learned.params, observation))
 
     @abstractmethod

@@ -21,35 +21,40 @@ Tree = TypeVar("Tree")
 FURTHEST = 10.0
 # Added to a variance: a component that never changes is not divided by zero.
 SMALLEST_VARIANCE = 1e-8
+# From then on the statistics forget: in 32 bits more could not be counted exactly for long.
+MOST_COUNTED = 1 << 20
+# Observations that the statistics an agent takes over from others count for in a new environment.
+TAKEN_OVER = 1000
 LARGEST_EMBEDDING = 1 << 10
 
 
 class Normaliser(eqx.Module):
-    """Mean and variance of the observations an agent has seen (Welford's sums)."""
+    """Mean and variance of the observations an agent has seen."""
 
     count: jax.Array
     mean: jax.Array
-    squares: jax.Array
-    """Sum of squared distances from the mean."""
+    variance: jax.Array
 
     @classmethod
     def of_nothing(cls, size: int) -> "Normaliser":
         return cls(jnp.float32(0), jnp.zeros(size), jnp.zeros(size))
 
     def including(self, observation: jax.Array) -> "Normaliser":
-        """The same after one more observation."""
-        count = self.count + 1
+        """The same after one more observation (Welford's recursion, as means instead of sums)."""
+        count = jnp.minimum(self.count + 1, MOST_COUNTED)
         distance = observation - self.mean
         mean = self.mean + distance / count
-        return Normaliser(count, mean, self.squares + distance * (observation - mean))
+        squared = distance * (observation - mean)
+        return Normaliser(count, mean, self.variance + (squared - self.variance) / count)
+
+    def having_seen_at_most(self, count: float) -> "Normaliser":
+        """The same, less sure: what comes counts for more."""
+        return Normaliser(jnp.minimum(self.count, count), self.mean, self.variance)
 
     def __call__(self, observation: jax.Array) -> jax.Array:
         # Until two observations are known, nothing is changed.
-        known = self.count > 1
-        variance = jnp.where(known, self.squares / jnp.maximum(self.count, 1), 1.0)
-        centred = observation - jnp.where(known, self.mean, 0.0)
-        scaled = centred / jnp.sqrt(variance + SMALLEST_VARIANCE)
-        return jnp.where(known, jnp.clip(scaled, -FURTHEST, FURTHEST), observation)
+        scaled = (observation - self.mean) / jnp.sqrt(self.variance + SMALLEST_VARIANCE)
+        return jnp.where(self.count > 1, jnp.clip(scaled, -FURTHEST, FURTHEST), observation)
 
 
 class View(eqx.Module):
@@ -138,12 +143,19 @@ class Personal:
         if not self.embedding:
             return params
         models, structure = jax.tree.flatten(params, is_leaf=_is_model)
-        drawn = [
-            Model(View(self._embedding(jax.random.fold_in(key, i)), model.view.normaliser), network)
-            for i, (model, network) in enumerate((model, model.network) for model in models)
-        ]
-        anew: Tree = jax.tree.unflatten(structure, drawn)
-        return anew
+
+        def anew(number: int, model: Model) -> Model:
+            embedding = self._embedding(jax.random.fold_in(key, number))
+            return Model(View(embedding, model.view.normaliser), model.network)
+
+        drawn: Tree = jax.tree.unflatten(structure, [anew(*one) for one in enumerate(models)])
+        return drawn
+
+    def taken_over(self, params: Tree) -> Tree:
+        """Models of others, for an agent whose own observations are to count soon."""
+        if not self.normalisation:
+            return params
+        return _of_statistics(lambda seen: seen.having_seen_at_most(TAKEN_OVER), params)
 
     def private(self, params: Tree) -> Tree:
         """Which leaves are private: a tree of truth values."""
@@ -181,14 +193,7 @@ class Personal:
         """The models after the agent has seen one more observation."""
         if not self.normalisation:
             return params
-
-        def look(model: Model) -> Model:
-            view = model.view
-            assert view.normaliser is not None
-            seen = view.normaliser.including(observation)
-            return Model(View(view.embedding, seen), model.network)
-
-        return _of_models(look, params)
+        return _of_statistics(lambda seen: seen.including(observation), params)
 
 
 Part = Literal["everything", "private", "shared", "nothing"]
@@ -230,6 +235,16 @@ def _of_models(function: Callable[[Model], Model], tree: Tree, otherwise: Any = 
         is_leaf=_is_model,
     )
     return mapped
+
+
+def _of_statistics(function: Callable[[Normaliser], Normaliser], params: Tree) -> Tree:
+    """The models with other statistics."""
+
+    def changed(model: Model) -> Model:
+        assert model.view.normaliser is not None
+        return Model(View(model.view.embedding, function(model.view.normaliser)), model.network)
+
+    return _of_models(changed, params)
 
 
 def _everywhere(value: Any, tree: Any) -> Any:
