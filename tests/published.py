@@ -64,10 +64,8 @@ def publish(experiment, folder):
     arrays = {}
     for name, leaf in shapes.items():
         array = rng.uniform(-0.7, 0.7, (experiment.seeds, *leaf.shape)).astype(np.float32)
-        if name.endswith("count"):
-            array[:] = 10
-        if name.endswith("squares"):
-            array = abs(array)
+        if "normaliser" in name:  # variances are positive, and counts are whole
+            array = np.full_like(array, 10) if name.endswith("count") else abs(array) + 0.1
         if not is_private(name, experiment):
             array[:] = array[:, :1]
         elif array.shape[1] > 1:

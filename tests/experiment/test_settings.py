@@ -91,7 +91,7 @@ VALID = {
     "family.time_limit": st.integers(1, 1000),
 }
 OF_DQN = {
-    "learner.hidden": st.lists(sizes, max_size=3).map(tuple),
+    "learner.hidden": st.lists(sizes, min_size=1, max_size=3).map(tuple),
     "learner.lr": st.floats(1e-30, 1e30),
     "learner.target_every": counts,
     "learner.loss": st.sampled_from(["mse", "huber"]),

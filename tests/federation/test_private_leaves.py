@@ -84,7 +84,7 @@ def of_agent(tree, agent):
 @cache
 def arbitrary(engine):
     """Agents in the middle of something, all of whose numbers are different."""
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(6)
 
     def draw(path, shape):
         if shape.dtype != jnp.float32:
@@ -314,7 +314,7 @@ def test_statistics_are_those_of_the_observations_an_agent_has_met(unit, E):
 def test_agents_begin_with_embeddings_of_their_own_whether_or_not_networks_are_shared(
     initialisation,
 ):
-    learner = replace(DISCRETE, hidden=())
+    learner = replace(DISCRETE, hidden=(2,))
     engine = replace(ENGINE, learner=learner, initialisation=initialisation)
     first, other = map(jax.device_get, map(jax.jit(engine.first_params), (0, 1)))
     for leaf in jax.tree.leaves(first.network):
