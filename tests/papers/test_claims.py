@@ -254,11 +254,11 @@ def test_claims_are_tested_on_three_runs_and_three_adaptations(reproduced):
     assert names == {"tiny-dqnavg", "tiny-perdqnavg"} | adapted
     assert len(finished(folder)) == 6
     with tiny_study() as asked:
-        assert {one.directory_name for one in asked.runs} == {x.name for x in folder.glob("runs/*")}
-        assert asked.personal.learner == PERSONAL.learner
+        runs = [fedrl.Run(folder / "runs" / one.directory_name) for one in asked.runs]
+    assert {run.path for run in runs} == set(folder.glob("runs/*"))
+    assert runs[2].experiment.learner == PERSONAL.learner
     assert [effect.claim for effect in found] == ["C1"] * 2 + ["C2"] * 4 + ["C3"] * 2 + ["C4"] * 4
     # What is said is what the runs have measured, each in its place.
-    runs = [fedrl.Run(folder / "runs" / one.directory_name) for one in asked.runs]
     adapted = {m: fedrl.Run(*runs[2].path.glob(f"adapted/*-{m}-*")) for m in studies.METHODS}
     arms = measured(asked, runs, adapted)
     assert effects(arms) == found

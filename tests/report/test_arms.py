@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf, sqrt
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ SEEDS, AGENTS, HELD_OUT, WHEN = 2, 2, 2, (0, 20, 60)
 class Measured:
     """What arms_of asks of a run."""
 
-    path = "somewhere"
+    path = Path("somewhere")
 
     def __init__(self, experiment, rows):
         self.experiment, self._rows = experiment, rows

@@ -41,7 +41,8 @@ class Reproduce:
         claims = self.target == "claims"
         about_others = ("seed", "piece") if claims else ("family", "agents", "full")
         for name in about_others:
-            if getattr(self, name):
+            given = getattr(self, name)
+            if given is not None and given is not False and given != ():
                 raise FedrlError(f"--{name} says nothing about {self.target}: leave it out")
         return self._claims() if claims else self._cells()
 

@@ -147,7 +147,9 @@ def start_of(how: Adaptation, experiment: Experiment, models: Any, thetas: Array
         if how.method == "scratch":
             return adapting.engine.first_params(replicate)
         personal = adapting.learner.personal
-        copies = stacked(personal.taken_over(model), environments)
+        if adapting.learner.trains in ("private", "everything"):
+            model = personal.taken_over(model)
+        copies = stacked(model, environments)
         if how.embedding == "average":
             return copies
         key = replicate_key(adapting.seed, replicate, Purpose.EMBEDDING)

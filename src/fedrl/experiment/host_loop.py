@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     pass
 
 Env = "gymnasium.Env[Any, Any]"
+# Between the seeds of an environment after one evaluation and the next.
+AFTER_EVALUATION = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,21 @@ def adapt_in(
     params: Any,
     *,
     updates: int,
+    unit: Literal["updates", "episodes"],
     every: int,
     episodes: int,
     seed: int,
     told: Callable[[int, float], None],
 ) -> Adapted:
-    """Train an agent with these parameters; `told` hears every evaluation."""
+    """Train an agent with these parameters; `told` hears every evaluation.
+
+    `updates` and `every` are in units. An environment that does not say when an episode is too long
+    gets the family's time limit.
+    """
     actions = _actions(env, family)
+    spec = getattr(env, "spec", None)
+    limited = spec is not None and spec.max_episode_steps is not None
+    longest = inf if limited else family.time_limit
     keys = Keys(*jax.random.split(jax.random.key(seed)))
     act, learn = _programs(family, learner, keys)
     greedy = jax.jit(learner.policy)
@@ -59,35 +70,41 @@ def adapt_in(
         total = 0.0
         for episode in range(episodes):
             # Seeded, so that every evaluation and every method meets the same beginnings.
-            observation, over = _reset(env, seed=seed + 1 + episode), False
+            observation, over, age = _reset(env, seed=seed + 1 + episode), False, 0
             while not over:
                 action = np.asarray(greedy(state[0].params, observation))
                 observation, reward, terminated, truncated = _step(env, actions(action))
-                total += reward
-                over = terminated or truncated
+                total, age = total + reward, age + 1
+                over = terminated or truncated or age >= longest
         told(trained, total / episodes)
         return total / episodes
 
     found = [(0, evaluate(0))]
-    steps = done = 0
+    steps = learnt = done = age = 0
     observation, noise = _reset(env, seed=seed), learner.noise(family.actions)
-    stored = 0
     while done < updates and learner.trains != "nothing":
-        action, noise = act(state[0], observation, noise, steps, done)
+        action, noise = act(state[0], observation, noise, steps, learnt)
         following, reward, terminated, truncated = _step(env, actions(np.asarray(action)))
         transition = Transition(
             observation, action, jnp.float32(reward), following, jnp.asarray(terminated)
         )
-        steps, stored = steps + 1, stored + 1
+        steps, age = steps + 1, age + 1
         due = steps >= learner.learning_starts and steps % learner.update_every == 0
-        done += due
-        state = learn(*state, transition, stored - 1, done, due)
+        learnt += due
+        state = learn(*state, transition, steps - 1, learnt, due)
         observation = following
-        evaluated = due and (done % every == 0 or done == updates)
+        over = terminated or truncated or age >= longest
+        one_more = due if unit == "updates" else over
+        done += one_more
+        evaluated = one_more and (done % every == 0 or done == updates)
+        anew = None
         if evaluated:
             found.append((done, evaluate(done)))
-        if terminated or truncated or evaluated:
-            observation, noise = _reset(env), learner.noise(family.actions)
+            # The evaluation has seeded the environment; training is not to repeat itself.
+            anew = (seed + AFTER_EVALUATION * len(found)) % 2**31
+        if over or evaluated:
+            observation, noise = _reset(env, seed=anew), learner.noise(family.actions)
+            age = 0
     model = jax.device_get(state[0].params)
 
     def policy(observation: Any) -> Any:
@@ -156,7 +173,9 @@ def _actions(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
     if not does.is_bounded():
         raise FedrlError(f"actions must be bounded, this environment takes {does}")
     low, high = does.low, does.high
-    return lambda action: (low + (action + 1) / 2 * (high - low)).astype(does.dtype)
+    return lambda action: np.clip(low + (action + 1) / 2 * (high - low), low, high).astype(
+        does.dtype
+    )
 
 
 def _reset(env: Any, seed: int | None = None) -> jax.Array:

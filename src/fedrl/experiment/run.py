@@ -165,6 +165,7 @@ class Run:
                 experiment.learner,
                 jax.tree.map(lambda leaf: jnp.asarray(leaf[seed, 0]), start.params),
                 updates=experiment.updates,
+                unit=experiment.unit,
                 every=experiment.evaluation.every,
                 episodes=experiment.evaluation.episodes,
                 seed=(experiment.seed + seed) % 2**31,
@@ -173,7 +174,8 @@ class Run:
 
     def _checked(self, theta: Any) -> Array:
         """Thetas as rows."""
-        if not isinstance(theta, (list, tuple, np.ndarray)) or len(theta) == 0:
+        number = isinstance(theta, np.ndarray) and theta.ndim == 0
+        if not isinstance(theta, (list, tuple, np.ndarray)) or number or len(theta) == 0:
             raise FedrlError(f"theta must be a list of environments, got {theta!r}")
         return np.stack([self.experiment.family.check_theta(one) for one in theta])
 

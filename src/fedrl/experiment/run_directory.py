@@ -60,7 +60,8 @@ class RunDirectory:
             ours = (ABOUT, START)
             if any(file.name[0] != "." and file.name not in ours for file in path.iterdir()):
                 raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
-            written = {"experiment": experiment.digest, **about()}
+            began = {"experiment": experiment.digest, "start": _digest(begins)}
+            written = {**began, **about()}
             write_atomically(path / ABOUT, (json.dumps(written, indent=2) + "\n").encode())
             if begins:
                 write_arrays(path / START, begins)
@@ -107,9 +108,16 @@ class RunDirectory:
     def refuse_if_changed(self) -> None:
         """Going on is only right with the settings, and their meaning, of the beginning."""
         try:
-            begun_with = json.loads((self.path / ABOUT).read_bytes())["experiment"]
+            about = json.loads((self.path / ABOUT).read_bytes())
+            begun_with, start = about["experiment"], about["start"]
         except (OSError, ValueError, KeyError, TypeError):
-            begun_with = None
+            begun_with = start = None
+        stored = read_arrays(self.path / START) if (self.path / START).exists() else {}
+        if begun_with == self.experiment.digest and start != _digest(stored):
+            raise FedrlError(
+                f"{self.path / START}, where the agents of this run began, is missing or was "
+                "changed: adapt the run it comes from again"
+            )
         if begun_with != self.experiment.digest:
             file = self.path / EXPERIMENT
             raise FedrlError(

@@ -122,7 +122,7 @@ class Learner(ABC):
 
     def witness(self, learned: Learned, observation: jax.Array) -> Learned:
         """The agent has seen an observation."""
-        if self.trains == "nothing":
+        if self.trains in ("shared", "nothing"):  # statistics are private
             return learned
         return learned._replace(params=self.personal.seeing(learned.params, observation))
 

@@ -32,6 +32,10 @@ class Arm:
     """Where in training it was evaluated."""
     curves: dict[str, Array]
     """Mean return over environments by split, (seeds, evaluations)."""
+    thetas: tuple[str, ...] = ()
+    """The training environments of all seeds."""
+    folder: str = ""
+    """Name of the run's folder."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
     if experiment.evaluation.where == "own":
-        return [_arm(experiment.name, experiment, {OWN: _in_own_environment(frame)})]
+        return [_arm(experiment.name, run, {OWN: _in_own_environment(frame)})]
     personal = "Per" if experiment.learner.personal else ""
     algorithm = f"{personal}{experiment.learner.name.upper()}Avg"
     of_average = frame["agent"] == AVERAGE
@@ -78,10 +82,10 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
         average[OWN] = _in_own_environment(frame)
     if experiment.communicates:
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
-        return [_arm(f"{algorithm}, E = {int(experiment.E)}{unit}", experiment, average)]
+        return [_arm(f"{algorithm}, E = {int(experiment.E)}{unit}", run, average)]
     local = {split: frame[~of_average & (frame["split"] == split)] for split in splits}
     local[OWN] = _in_own_environment(frame)
-    return [_arm("E = ∞", experiment, average), _arm(BASELINE, experiment, local)]
+    return [_arm("E = ∞", run, average), _arm(BASELINE, run, local)]
 
 
 def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -99,10 +103,14 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
         if name != "E" and len({str(one.get(name)) for one in settings}) > 1
     ]
     labels = [arm.label for arm in arms]
+
+    def longer(arm: Arm, settings: dict[str, Any]) -> str:
+        # Runs with equal settings differ in what they began with, which only the folder says.
+        what = ", ".join(f"{n}={settings.get(n)}" for n in differing) or arm.folder
+        return f"{arm.label} ({what})"
+
     return [
-        replace(arm, label=f"{arm.label} ({', '.join(f'{n}={s.get(n)}' for n in differing)})")
-        if labels.count(arm.label) > 1
-        else arm
+        replace(arm, label=longer(arm, s)) if labels.count(arm.label) > 1 else arm
         for arm, s in zip(arms, settings, strict=True)
     ]
 
@@ -119,13 +127,16 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _arm(label: str, experiment: Experiment, frames: "dict[str, pd.DataFrame]") -> Arm:
+def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
     curves = {
         split: frame.pivot_table(index="seed", columns="updates", values="value", aggfunc="mean")
         for split, frame in frames.items()
     }
     updates = curves[OWN].columns.to_numpy()
-    return Arm(label, experiment, updates, {s: c.to_numpy() for s, c in curves.items()})
+    places = frames[OWN][["seed", "environment", "theta"]].drop_duplicates(["seed", "environment"])
+    thetas = places.sort_values(["seed", "environment"])["theta"].astype(str)
+    values = {split: curve.to_numpy() for split, curve in curves.items()}
+    return Arm(label, run.experiment, updates, values, tuple(thetas), run.path.name)
 
 
 def final(arm: Arm, split: str) -> Array:
@@ -145,6 +156,7 @@ def same_draws(arms: Sequence[Arm]) -> bool:
     """Whether seed k of each arm has the same environments, so that seeds can be paired."""
     return (
         len({(a.experiment.family, a.experiment.agents, a.experiment.seed) for a in arms}) == 1
+        and len({a.thetas for a in arms}) == 1
         and len({(a.experiment.held_out, a.experiment.seeds) for a in arms}) == 1
     )
 
