@@ -1,4 +1,4 @@
-"""Random problems for all tests, drawn with NumPy: they owe nothing to the package."""
+"""What all tests may use; random problems are drawn with NumPy and owe nothing to the package."""
 
 from typing import NamedTuple
 
@@ -34,3 +34,12 @@ def random_problem(rng: np.random.Generator, seeds=2, n=3, S=4, A=3) -> Problem:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Compiled programs, shared with all other tests that keep them."""
+    from tiny import compilations_kept
+
+    with compilations_kept(tmp_path_factory):
+        yield

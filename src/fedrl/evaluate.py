@@ -29,41 +29,27 @@ def greedy_returns(
     *,
     episodes: int,
     gamma: float,
+    own: bool = False,
 ) -> Returns:
     """Play every model (first axis of each leaf) in every environment (rows of theta).
 
-    All models start an environment's episodes from the same states.
+    All models start an environment's episodes from the same states. With `own`, model i is played
+    in environment i only.
     """
     constants = jax.vmap(family.constants)(theta)
-    first = _starts(family, key, theta.shape[0], episodes)
+    states = _starts(family, key, theta.shape[0], episodes)
     n_models = jax.tree.leaves(models)[0].shape[0]
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), first)
-    # Models share the environments' constants.
-    step = jax.vmap(_of_environments(family), in_axes=(None, 0, 0))
-    shape = (n_models, theta.shape[0], episodes)
-    return _play(family, policy, models, states, partial(step, constants), shape, gamma)
-
-
-def own_returns(
-    family: ControlFamily,
-    policy: Policy,
-    models: Any,
-    theta: jax.Array,
-    key: jax.Array,
-    *,
-    episodes: int,
-    gamma: float,
-) -> Returns:
-    """Play model i in environment i only, from the states that `greedy_returns` begins with."""
-    constants = jax.vmap(family.constants)(theta)
-    states, constants = jax.tree.map(
-        lambda leaf: leaf[:, None],
-        (_starts(family, key, theta.shape[0], episodes), constants),
-    )
-    step = jax.vmap(_of_environments(family))
-    shape = (theta.shape[0], 1, episodes)
+    environments = _of_environments(family)
+    if own:
+        states, constants = jax.tree.map(lambda leaf: leaf[:, None], (states, constants))
+        step = jax.vmap(environments)
+    else:
+        states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), states)
+        # Models share the environments' constants.
+        step = jax.vmap(environments, in_axes=(None, 0, 0))
+    shape = (n_models, 1 if own else theta.shape[0], episodes)
     played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
-    return Returns(played.undiscounted[:, 0], played.discounted[:, 0])
+    return Returns(*(values[:, 0] for values in played)) if own else played
 
 
 def _starts(family: ControlFamily, key: jax.Array, environments: int, episodes: int) -> State:

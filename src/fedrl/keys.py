@@ -22,7 +22,6 @@ class Purpose(IntEnum):
     EVALUATION = 7
     PLAYING = 8
     EMBEDDING = 9
-    ADAPTATION = 10
 
 
 def replicate_key(seed: int | jax.Array, replicate: jax.Array, purpose: Purpose) -> jax.Array:

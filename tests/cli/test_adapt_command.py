@@ -14,15 +14,12 @@ from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import to_toml
 from fedrl.report.arms import arms_of
 from published import PERSONAL, publish
-from tiny import TINY, compilations_kept
+from tiny import TINY
 
 OWN = "own environment"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.fixture(scope="module")

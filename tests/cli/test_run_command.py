@@ -11,13 +11,9 @@ from PIL import Image
 from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.toml import from_toml, to_toml
-from tiny import TINY, compilations_kept
+from tiny import TINY
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.fixture(scope="module")

@@ -29,15 +29,11 @@ from published import (
     same_bits,
     start,
 )
-from tiny import compilations_kept
 
 THETAS = [0.25, 1.5]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.fixture(scope="module")

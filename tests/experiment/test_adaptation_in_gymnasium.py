@@ -13,15 +13,12 @@ from fedrl.experiment.host_loop import Adapted
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.learners import replay
 from published import PERSONAL, is_private, models, pendulums, publish, same_bits
-from tiny import LEARNER, TINY, compilations_kept
+from tiny import LEARNER, TINY
 
 SHORT = {"updates": 20, "every": 10, "episodes": 2, "progress": False}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.fixture(scope="module")

@@ -21,16 +21,13 @@ from fedrl.experiment.toml import read_experiment
 from fedrl.keys import Purpose
 from fedrl.progress import Silence
 from fedrl.training import resume
-from tiny import TINY, compilations_kept
+from tiny import TINY
 
 ALONE = replace(TINY, E=inf)
 LEGS = 4  # evaluations after 0, 20, 40 and 60 updates
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.fixture(scope="module")

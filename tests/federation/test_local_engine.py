@@ -17,7 +17,7 @@ from fedrl.federation.local_engine import FIRST_RESET, LocalEngine, Survives
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
-from tiny import TINY, begin, compilations_kept, go_on
+from tiny import TINY, begin, go_on
 
 LEARNER = DQN(
     hidden=(8,),
@@ -51,10 +51,7 @@ NOTHING_KEPT = replace(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @cache

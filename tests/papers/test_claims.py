@@ -27,16 +27,13 @@ from fedrl.papers.jin2022.scoreboard import reproduce_claims
 from fedrl.papers.jin2022.studies import study
 from fedrl.report.arms import Arm, Interval
 from published import PERSONAL, same_bits
-from tiny import TINY, compilations_kept
+from tiny import TINY
 
 OWN, TRAIN, HELD_OUT = "own environment", "train", "held-out"
 WHEN = np.array([0, 20, 60])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory):
-    with compilations_kept(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 def effect(mean, half, worth=1.0, claim="C1"):
@@ -192,7 +189,7 @@ def test_wired_cart_poles_are_a_preset_too_on_environments_it_was_not_chosen_on(
     assert replace(found.personal.learner, personal=Personal()) == found.plain.learner
 
 
-@pytest.mark.parametrize("family", studies.FAMILIES)
+@pytest.mark.parametrize("family", studies.BASES)
 @pytest.mark.parametrize("size", ["reduced", "quick"])
 def test_smaller_studies_are_shorter_in_whole_rounds(family, size):
     full, less = study(family, "full").plain, study(family, size).plain
@@ -214,14 +211,14 @@ def test_smaller_studies_are_shorter_in_whole_rounds(family, size):
 def test_a_family_that_nobody_studies_is_refused():
     with pytest.raises(FedrlError, match="unknown family 'cartpole': did you mean 'cartpoles'"):
         study("cartpole", "full")
-    assert {name.partition("-")[0] for name in PRESETS} == set(studies.FAMILIES)
+    assert {name.partition("-")[0] for name in PRESETS} == set(studies.BASES)
 
 
 @contextmanager
 def tiny_study():
     """A family of two agents, two held-out environments and two seeds, trained for a moment."""
     with pytest.MonkeyPatch.context() as patch:
-        for family in studies.FAMILIES:
+        for family in studies.BASES:
             patch.delitem(studies.BASES, family)
         patch.setitem(studies.BASES, "tiny", replace(TINY, name="tiny-dqnavg", updates=120))
         patch.setitem(studies.SIZES, "quick", {False: (2, 0.52)})

@@ -1,7 +1,7 @@
 """The commands and their arguments. Heavy imports wait until a command runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -40,10 +40,9 @@ class Reproduce:
 
         claims = self.target == "claims"
         about_others = ("seed", "piece") if claims else ("family", "agents", "full")
-        for name in about_others:
-            given = getattr(self, name)
-            if given is not None and given is not False and given != ():
-                raise FedrlError(f"--{name} says nothing about {self.target}: leave it out")
+        for field in fields(self):
+            if field.name in about_others and getattr(self, field.name) != field.default:
+                raise FedrlError(f"--{field.name} says nothing about {self.target}: leave it out")
         return self._claims() if claims else self._cells()
 
     def _claims(self) -> int:
@@ -105,8 +104,6 @@ class List:
     """Show what there is: presets, families of environments, algorithms, reproductions."""
 
     def run(self) -> int:
-        from dataclasses import fields
-
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table

@@ -12,15 +12,14 @@ import numpy as np
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
-from fedrl.federation.agent import Keys, batch_draws
+from fedrl.federation.agent import Keys, batch_draws, improve
 from fedrl.learners import replay
 from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.replay import Transition
 
 if TYPE_CHECKING:
-    pass
+    import gymnasium
 
-Env = "gymnasium.Env[Any, Any]"
 # Between the seeds of an environment after one evaluation and the next.
 AFTER_EVALUATION = 1_000_003
 
@@ -40,7 +39,7 @@ class Adapted:
 
 
 def adapt_in(
-    env: Env,  # type: ignore[valid-type]
+    env: "gymnasium.Env[Any, Any]",
     family: ControlFamily,
     learner: Learner,
     params: Any,
@@ -129,9 +128,7 @@ def _programs(
 
     def update(learned: Learned, rows: jax.Array, stored: jax.Array, number: jax.Array) -> Learned:
         draws = batch_draws(family, learner, keys, number)
-        picked = replay.sample(rows, draws.pick, stored)
-        batch = replay.unpack(picked, family.observation_size)
-        return learner.update(learned, batch, draws.update, number)[0]
+        return improve(family, learner, learned, rows, stored, number, draws)[0]
 
     def learn(
         learned: Learned,

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.evaluate import Returns, greedy_returns, own_returns
+from fedrl.evaluate import Returns, greedy_returns
 from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.settings import Experiment
@@ -113,17 +113,18 @@ class Programs:
         models = self.models(federation)
         family, learner = experiment.family, experiment.learner
 
-        def play(how: Callable[..., Returns], models: Any, theta: jax.Array) -> Returns:
-            settings = {"episodes": experiment.evaluation.episodes, "gamma": learner.gamma}
-            return how(family, learner.policy, models, theta, key, **settings)
+        def play(models: Any, theta: jax.Array, *, own: bool) -> Returns:
+            episodes, gamma = experiment.evaluation.episodes, learner.gamma
+            played = (family, learner.policy, models, theta, key)
+            return greedy_returns(*played, episodes=episodes, gamma=gamma, own=own)
 
         everywhere = experiment.evaluation.where == "everywhere"
         returns = own = None
         if everywhere:
             shown = _rows(models, slice(1)) if experiment.communicates else models
-            returns = play(greedy_returns, shown, theta)
+            returns = play(shown, theta, own=False)
         if experiment.has_own_models and (experiment.communicates or not everywhere):
-            own = play(own_returns, _rows(models, slice(1, None)), theta[:n])
+            own = play(_rows(models, slice(1, None)), theta[:n], own=True)
         agents = federation.agents
         afresh = agents._replace(seen=stacked(nothing_seen(), n))
         return federation._replace(agents=afresh), Record(returns, own, agents.seen), models

@@ -145,8 +145,8 @@ class Run:
         self, env: "gymnasium.Env[Any, Any]", how: Adaptation, seed: int, console: Console
     ) -> Adapted:
         experiment = experiment_of(how, self.experiment, 1)
-        number = np.zeros((self.experiment.seeds, 1, 0), np.float32)
-        start = start_of(how, self.experiment, self._models(None, seed), number)
+        nobody_knows = np.zeros((self.experiment.seeds, 1, 0), np.float32)  # its theta
+        start = start_of(how, self.experiment, self._models(None, seed), nobody_knows)
         with RunProgress(
             f"{experiment.name} in {env.spec.id if env.spec else env}", console
         ) as watcher:

@@ -151,10 +151,25 @@ def learn(
     draws: BatchDraws,
 ) -> Agent:
     """One update from a batch of the agent's own memory."""
-    batch = unpack(sample(rows, draws.pick, clock.stored), family.observation_size)
-    learned, loss = learner.update(agent.learned, batch, draws.update, clock.updates + 1)
+    learned, loss = improve(
+        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws
+    )
     seen = agent.seen._replace(loss=agent.seen.loss + loss, updates=agent.seen.updates + 1)
     return agent._replace(learned=learned, seen=seen)
+
+
+def improve(
+    family: ControlFamily,
+    learner: Learner,
+    learned: Learned,
+    rows: jax.Array,
+    stored: jax.Array,
+    update: jax.Array,
+    draws: BatchDraws,
+) -> tuple[Learned, jax.Array]:
+    """Update number `update` from `stored` transitions; also the loss."""
+    batch = unpack(sample(rows, draws.pick, stored), family.observation_size)
+    return learner.update(learned, batch, draws.update, update)
 
 
 def stacked(tree: Any, n: int) -> Any:

@@ -32,7 +32,6 @@ BASES = {
     "wiredcartpoles": replace(WIRED_CARTPOLES, seed=1),
 }
 EMBEDDINGS: dict[str, Personal] = {"wiredcartpoles": WIRED_EMBEDDING}
-FAMILIES = tuple(BASES)
 # (seeds, share of the preset's training)
 SIZES: dict[Size, dict[bool, tuple[int, float]]] = {
     "full": {False: (32, 1.0), True: (16, 1.0)},
