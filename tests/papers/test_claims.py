@@ -218,7 +218,7 @@ def test_a_family_that_nobody_studies_is_refused():
 def tiny_study():
     """A family of two agents, two held-out environments and two seeds, trained for a moment."""
     with pytest.MonkeyPatch.context() as patch:
-        for family in studies.BASES:
+        for family in tuple(studies.BASES):
             patch.delitem(studies.BASES, family)
         patch.setitem(studies.BASES, "tiny", replace(TINY, name="tiny-dqnavg", updates=120))
         patch.setitem(studies.SIZES, "quick", {False: (2, 0.52)})
