@@ -30,14 +30,16 @@ def greedy_returns(
     episodes: int,
     gamma: float,
     own: bool = False,
+    first: int = 0,
 ) -> Returns:
     """Play every model (first axis of each leaf) in every environment (rows of theta).
 
-    All models start an environment's episodes from the same states. With `own`, model i is played
-    in environment i only.
+    All models start an environment's episodes from the same states, which depend on the
+    environment's number; `first` is that of the first row. With `own`, model i is played in
+    environment i only.
     """
     constants = jax.vmap(family.constants)(theta)
-    states = _starts(family, key, theta.shape[0], episodes)
+    states = _starts(family, key, first + jnp.arange(theta.shape[0]), episodes)
     n_models = jax.tree.leaves(models)[0].shape[0]
     environments = _of_environments(family)
     if own:
@@ -52,13 +54,13 @@ def greedy_returns(
     return Returns(*(values[:, 0] for values in played)) if own else played
 
 
-def _starts(family: ControlFamily, key: jax.Array, environments: int, episodes: int) -> State:
-    """First states, (environments, episodes)."""
+def _starts(family: ControlFamily, key: jax.Array, environments: jax.Array, episodes: int) -> State:
+    """First states, (environments, episodes), of environments with these numbers."""
 
-    def starts(key: jax.Array) -> State:
-        return jax.vmap(family.reset)(numbered(key, episodes))
+    def starts(number: jax.Array) -> State:
+        return jax.vmap(family.reset)(numbered(jax.random.fold_in(key, number), episodes))
 
-    return jax.vmap(starts)(numbered(key, environments))
+    return jax.vmap(starts)(environments)
 
 
 def _of_environments(family: ControlFamily) -> Callable[..., Any]:

@@ -22,6 +22,8 @@ class Purpose(IntEnum):
     EVALUATION = 7
     PLAYING = 8
     EMBEDDING = 9
+    CHOOSING = 10
+    NOISE = 11
 
 
 def replicate_key(seed: int | jax.Array, replicate: jax.Array, purpose: Purpose) -> jax.Array:

@@ -12,7 +12,7 @@ from fedrl.cli import commands
 from fedrl.cli.main import main
 from fedrl.envs import FamilyEnv
 from fedrl.experiment import launch
-from fedrl.experiment.host_loop import _actions
+from fedrl.experiment.host_loop import actions_of
 from fedrl.families import Acrobots
 from fedrl.report.arms import arms_of, same_draws, told_apart
 from fedrl.training import resume
@@ -116,7 +116,7 @@ def test_the_largest_action_is_within_the_bounds():
         env = Env()
         env.action_space = spaces.Box(np.array([low]), np.array([high]))
         for x in (-1, 1):
-            assert env.action_space.contains(_actions(env, Family)(np.float32([x])))
+            assert env.action_space.contains(actions_of(env, Family)(np.float32([x])))
 
 
 def test_a_number_in_an_array_is_no_list_of_environments(tmp_path):

@@ -18,7 +18,7 @@ from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
-from fedrl.federation.local_engine import Survives
+from fedrl.federation.agent import Survives
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.personalisation import Personal

@@ -11,9 +11,9 @@ import pytest
 from fedrl.experiment.legs import Replicates
 from fedrl.experiment.plan import Leg
 from fedrl.families import CartPoles
-from fedrl.federation.agent import agent_keys, batch_draws, step_draws
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import FIRST_RESET, LocalEngine, Survives
+from fedrl.federation.agent import Survives, agent_keys, batch_draws, step_draws
+from fedrl.federation.aggregate import Mean, mean
+from fedrl.federation.local_engine import FIRST_RESET, LocalEngine
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
@@ -34,6 +34,7 @@ ENGINE = LocalEngine(
     learner=LEARNER,
     aggregator=Mean(),
     agents=2,
+    participants=2,
     unit="updates",
     survives=Survives(),
     initialisation="shared",
@@ -182,7 +183,7 @@ def obvious_agents(engine, rounds, E, replicate=0):
 @pytest.mark.parametrize(
     ("engine", "rounds", "E"),
     [
-        (replace(ENGINE, agents=1), 6, 10),
+        (replace(ENGINE, agents=1, participants=1), 6, 10),
         (ENGINE, 4, 15),
         (ALONE, 1, 60),
         (NOTHING_KEPT, 5, 8),
@@ -207,18 +208,20 @@ def test_the_engine_does_what_a_plain_loop_does(engine, rounds, E):
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 16])
 def test_the_average_of_equal_agents_is_each_of_them_to_the_last_bit(rng, n):
     one = {"w": rng.normal(size=(50, 3)).astype(np.float32), "b": np.float32([2e-38, 3e38, 0.1])}
-    average = Mean().apply(jax.tree.map(lambda leaf: np.stack([leaf] * n), one))
+    average = mean(jax.tree.map(lambda leaf: np.stack([leaf] * n), one))
     assert same(average, one)
 
 
 def test_communication_between_equal_agents_changes_nothing():
     before = fresh(ENGINE)
-    assert same(trained(ENGINE, 3, 0), before)
+    after = trained(ENGINE, 3, 0)
+    assert after.communications == 3
+    assert same(after._replace(communications=before.communications), before)
 
 
 def test_the_average_is_numpys_mean(rng):
     leaves = rng.normal(size=(7, 40)).astype(np.float32)
-    np.testing.assert_allclose(Mean().apply(leaves), leaves.mean(0), atol=1e-6)
+    np.testing.assert_allclose(mean(leaves), leaves.mean(0), atol=1e-6)
     # Until their first average, agents do what they would do alone.
     together, alone = trained(ENGINE, 1, 20), trained(ALONE, 1, 20)
     for a, b in zip(

@@ -18,8 +18,9 @@ from fedrl.evaluate import greedy_returns
 from fedrl.experiment.legs import Programs
 from fedrl.experiment.settings import Evaluation
 from fedrl.families import CartPoles
+from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine, Survives
+from fedrl.federation.local_engine import LocalEngine
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.ddpg import DDPG, ActorCritic
 from fedrl.learners.dqn import DQN
@@ -43,7 +44,16 @@ SIZES = {"hidden": (6, 4), "gamma": 0.9, "batch": 4, "replay": 300, "learning_st
 DISCRETE = DQN(**SIZES, lr=0.01, target_every=3, personal=EVERYTHING)
 CONTINUOUS = DDPG(**SIZES, tau=0.2, twin=True, actor_every=2, personal=EVERYTHING)
 ENGINE = LocalEngine(
-    CartPoles(time_limit=12), DISCRETE, Mean(), AGENTS, "updates", Survives(), "shared", True, 3
+    CartPoles(time_limit=12),
+    DISCRETE,
+    Mean(),
+    AGENTS,
+    AGENTS,
+    "updates",
+    Survives(),
+    "shared",
+    True,
+    3,
 )
 ENGINES = {"dqn": ENGINE, "td3": replace(ENGINE, family=Pendulum(), learner=CONTINUOUS)}
 ALGORITHMS = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
@@ -112,10 +122,13 @@ def compiled(engine):
 
 
 @cache
+def environments():
+    return jax.jit(ENGINE.environments)(0, THETAS[:AGENTS])
+
+
 def trained(engine, rounds, E):
     """The same agents after rounds of local work."""
-    environments = jax.jit(ENGINE.environments)(0, THETAS[:AGENTS])
-    return jax.device_get(compiled(engine)(beginning(engine), environments, rounds, E))
+    return jax.device_get(compiled(engine)(beginning(engine), environments(), rounds, E))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,7 +255,7 @@ def test_a_communication_averages_what_is_shared_and_nothing_else(engine, kind, 
     engine = personalised(engine, kind)
     before = arbitrary(engine)
     engine = replace(engine, survives=Survives(optimizer=optimizer, target=target))
-    after = jax.device_get(engine._communicate(before, None))
+    after = jax.device_get(engine._communicate(before, environments()))
     old, new = before.agents.learned, after.agents.learned
     assert_only_what_is_shared_is_averaged(engine.learner, old.params, new.params)
     assert same(new.target, old.target if target else new.params)
@@ -257,9 +270,9 @@ RECEIVED = []
 class Spy(Mean):
     """A server that remembers what it was sent."""
 
-    def apply(self, stacked):
+    def apply(self, stacked, communication):
         RECEIVED.append(stacked)
-        return super().apply(stacked)
+        return super().apply(stacked, communication)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -274,8 +287,8 @@ def test_nothing_private_leaves_an_agent(engine, kind):
     )
     spoilt = agents._replace(learned=agents.learned._replace(params=params))
     RECEIVED.clear()
-    engine._communicate(federation, None)
-    engine._communicate(federation._replace(agents=spoilt), None)
+    engine._communicate(federation, environments())
+    engine._communicate(federation._replace(agents=spoilt), environments())
     assert same(*RECEIVED)
     # The same in the whole program.
     jax.eval_shape(partial(go_on, engine), federation, 0, 2, 3)

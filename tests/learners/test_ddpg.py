@@ -14,9 +14,17 @@ from scipy import linalg, stats
 from fedrl import Experiment, FedrlError
 from fedrl.evaluate import greedy_returns
 from fedrl.families import CartPoles, HalfCheetahs
-from fedrl.federation.agent import Agent, Clock, StepDraws, interact, new_world, nothing_seen
+from fedrl.federation.agent import (
+    Agent,
+    Clock,
+    StepDraws,
+    Survives,
+    interact,
+    new_world,
+    nothing_seen,
+)
 from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine, Survives
+from fedrl.federation.local_engine import LocalEngine
 from fedrl.learners import replay
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic, actor_loss, critic_loss
 from fedrl.learners.dqn import DQN
@@ -719,6 +727,7 @@ def engine_of(family, learner):
         learner=learner,
         aggregator=Mean(),
         agents=1,
+        participants=1,
         unit="updates",
         survives=Survives(),
         initialisation="shared",

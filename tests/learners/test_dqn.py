@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fedrl import FedrlError
+from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine, Survives
+from fedrl.federation.local_engine import LocalEngine
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
 from fedrl.learners.replay import Transition
@@ -30,7 +31,7 @@ PROBE_LEARNER = DQN(
 
 
 def q_after_training(family, learner, observations, updates=400):
-    engine = LocalEngine(family, learner, Mean(), 1, "updates", Survives(), "shared", False, 0)
+    engine = LocalEngine(family, learner, Mean(), 1, 1, "updates", Survives(), "shared", False, 0)
     trained = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 1, updates))()
     params = jax.tree.map(lambda leaf: leaf[0], trained.agents.learned.params)
     return np.asarray(params(jnp.array(observations, jnp.float32)[:, None]))

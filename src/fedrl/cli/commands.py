@@ -46,7 +46,7 @@ class Reproduce:
         return self._claims() if claims else self._cells()
 
     def _claims(self) -> int:
-        from fedrl.cli.runs import use_compilation_cache
+        from fedrl.compilation import use_compilation_cache
         from fedrl.papers.jin2022.scoreboard import reproduce_claims
 
         use_compilation_cache()

@@ -8,6 +8,7 @@ import tyro
 from fedrl import __version__
 from fedrl.cli import run
 from fedrl.cli.commands import List, Reproduce, Theory
+from fedrl.cli.federation import Agent, Federation, Server
 from fedrl.cli.runs import Adapt, Evaluate, Report, Resume, Show
 from fedrl.errors import FedrlError
 
@@ -20,6 +21,9 @@ Command = (
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Theory, tyro.conf.subcommand("theory")]
+    | Annotated[Federation, tyro.conf.subcommand("federation")]
+    | Annotated[Server, tyro.conf.subcommand("server")]
+    | Annotated[Agent, tyro.conf.subcommand("agent")]
     | Annotated[List, tyro.conf.subcommand("list")]
 )
 

@@ -201,20 +201,3 @@ def carry_out_and_report(directories: "list[RunDirectory]") -> int:
         runs.append(Run(directory.path))
     report_runs(runs, runs[0].path / "figures", console)
     return 0
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs for the next process, unless the user has a place for them."""
-    import os
-    from typing import Any
-
-    import jax
-
-    settings: Any = jax.config
-    if settings.jax_compilation_cache_dir is not None:
-        return
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    settings.update("jax_compilation_cache_dir", str(caches / "fedrl" / "xla"))
-    # Ours compile in a second each, under the limits below which JAX would not bother.
-    settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    settings.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -6,7 +6,6 @@ environment. The methods differ in what they train.
 
 from dataclasses import replace
 from hashlib import sha256
-from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
@@ -121,12 +120,11 @@ def experiment_of(how: Adaptation, experiment: Experiment, environments: int) ->
         seen = updates * learner.update_every + learner.learning_starts
         learner = replace(learner, replay=min(learner.replay, seen))
     return replace(
-        experiment,
+        experiment.without_communication(),
         name=f"{experiment.name}-{how.method}",
         learner=learner,
         agents=environments,
         held_out=0,
-        E=inf,
         updates=updates,
         initialisation="per-agent",
         evaluation=Evaluation(

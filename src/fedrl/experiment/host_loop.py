@@ -56,12 +56,12 @@ def adapt_in(
     `updates` and `every` are in units. An environment that does not say when an episode is too long
     gets the family's time limit.
     """
-    actions = _actions(env, family)
+    actions = actions_of(env, family)
     spec = getattr(env, "spec", None)
     limited = spec is not None and spec.max_episode_steps is not None
     longest = inf if limited else family.time_limit
     keys = Keys(*jax.random.split(jax.random.key(seed)))
-    act, learn = _programs(family, learner, keys)
+    act, learn = host_programs(family, learner, keys)
     greedy = jax.jit(learner.policy)
     state = learner.adopt(params), replay.empty(learner.replay, *family.remembered)
 
@@ -69,10 +69,10 @@ def adapt_in(
         total = 0.0
         for episode in range(episodes):
             # Seeded, so that every evaluation and every method meets the same beginnings.
-            observation, over, age = _reset(env, seed=seed + 1 + episode), False, 0
+            observation, over, age = reset(env, seed=seed + 1 + episode), False, 0
             while not over:
                 action = np.asarray(greedy(state[0].params, observation))
-                observation, reward, terminated, truncated = _step(env, actions(action))
+                observation, reward, terminated, truncated = step(env, actions(action))
                 total, age = total + reward, age + 1
                 over = terminated or truncated or age >= longest
         told(trained, total / episodes)
@@ -80,10 +80,10 @@ def adapt_in(
 
     found = [(0, evaluate(0))]
     steps = learnt = done = age = 0
-    observation, noise = _reset(env, seed=seed), learner.noise(family.actions)
+    observation, noise = reset(env, seed=seed), learner.noise(family.actions)
     while done < updates and learner.trains != "nothing":
         action, noise = act(state[0], observation, noise, steps, learnt)
-        following, reward, terminated, truncated = _step(env, actions(np.asarray(action)))
+        following, reward, terminated, truncated = step(env, actions(np.asarray(action)))
         transition = Transition(
             observation, action, jnp.float32(reward), following, jnp.asarray(terminated)
         )
@@ -102,7 +102,7 @@ def adapt_in(
             # The evaluation has seeded the environment; training is not to repeat itself.
             anew = (seed + AFTER_EVALUATION * len(found)) % 2**31
         if over or evaluated:
-            observation, noise = _reset(env, seed=anew), learner.noise(family.actions)
+            observation, noise = reset(env, seed=anew), learner.noise(family.actions)
             age = 0
     model = jax.device_get(state[0].params)
 
@@ -114,7 +114,7 @@ def adapt_in(
     return Adapted(policy, model, at, returns)
 
 
-def _programs(
+def host_programs(
     family: ControlFamily, learner: Learner, keys: Keys
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What is compiled: an action that explores; remembering, and learning when it is due."""
@@ -148,7 +148,7 @@ def _programs(
     return act, jax.jit(learn, donate_argnums=1)
 
 
-def _actions(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
+def actions_of(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
     """From a learner's action to the environment's; an environment of another shape is refused."""
     from gymnasium import spaces
 
@@ -175,11 +175,13 @@ def _actions(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
     )
 
 
-def _reset(env: Any, seed: int | None = None) -> jax.Array:
+def reset(env: Any, seed: int | None = None) -> jax.Array:
+    """The first observation of an episode."""
     observation, _ = env.reset(seed=seed)
     return jnp.asarray(observation, jnp.float32)
 
 
-def _step(env: Any, action: Any) -> tuple[jax.Array, float, bool, bool]:
+def step(env: Any, action: Any) -> tuple[jax.Array, float, bool, bool]:
+    """(observation, reward, terminated, truncated)."""
     observation, reward, terminated, truncated, _ = env.step(action)
     return jnp.asarray(observation, jnp.float32), float(reward), bool(terminated), bool(truncated)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +18,7 @@ from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
-from fedrl.federation.aggregate import Mean
+from fedrl.federation.aggregate import mean
 from fedrl.federation.blocks import worker_devices
 from fedrl.federation.local_engine import Environments, Federation
 from fedrl.keys import Purpose, replicate_key
@@ -71,10 +70,9 @@ class Programs:
         """The average, and where they have any also each agent's own; models first."""
         experiment = self.experiment
         params = federation.agents.learned.params
-        shared, private = experiment.learner.split(params)
-        # What is private is averaged here, to begin with in a new environment; no agent gets it.
-        average = eqx.combine(experiment.aggregator.apply(shared), Mean().apply(private))
-        average = jax.tree.map(lambda leaf: leaf[None], average)
+        # After a communication the shared leaves are equal, and this is the server's model. What is
+        # private is averaged too, to begin with in a new environment; no agent gets it.
+        average = jax.tree.map(lambda leaf: leaf[None], mean(params))
         if not experiment.has_own_models:
             return average
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), average, params)
@@ -148,12 +146,18 @@ class Programs:
             if not self.experiment.engine.lockstep:
                 return jax.vmap(lambda *one: program(*one, *given, **fixed))(state, seeds, thetas)
             # All seeds are equally far: with one clock for all, memories are written in place.
-            clock = jax.tree.map(lambda leaf: leaf[0], state.clock)
+            clock, communications = jax.tree.map(
+                lambda leaf: leaf[0], (state.clock, state.communications)
+            )
             return jax.vmap(
-                lambda agents, rows, seed, theta: program(
-                    Federation(agents, rows, clock), seed, theta, *given, **fixed
+                lambda agents, rows, model, seed, theta: program(
+                    Federation(agents, rows, clock, model, communications),
+                    seed,
+                    theta,
+                    *given,
+                    **fixed,
                 )
-            )(state.agents, state.rows, seeds, thetas)
+            )(state.agents, state.rows, state.model, seeds, thetas)
 
         return over_seeds
 

@@ -72,7 +72,7 @@ def _learning(
     """Means over what each agent met since the record before; nothing where it met nothing."""
     seen = record.seen
     for agent in range(seen.loss.shape[1]):
-        if experiment.unit == "episodes":  # otherwise all agents have as many, and all know
+        if not experiment.engine.lockstep:  # otherwise all agents have as many, and all know
             yield agent, UPDATES, float(seen.updates[seed, agent])
         for metric, total, count in (
             (LOSS, seen.loss, seen.updates),

@@ -8,7 +8,7 @@ from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.robots import HalfCheetahs, Hoppers
-from fedrl.federation.local_engine import Survives
+from fedrl.federation.agent import Survives
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.personalisation import Personal

@@ -50,7 +50,8 @@ class Run:
     @property
     def experiment(self) -> Experiment:
         """What was asked."""
-        return self._directory.experiment
+        experiment: Experiment = self._directory.experiment
+        return experiment
 
     @property
     def finished(self) -> bool:

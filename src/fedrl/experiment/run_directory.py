@@ -38,7 +38,8 @@ START, THETAS = "start.npz", "thetas"
 class RunDirectory:
     """One run on disk. Make one with `create` or `open`."""
 
-    def __init__(self, path: Path, experiment: Experiment) -> None:
+    def __init__(self, path: Path, experiment: Any) -> None:
+        """Of an experiment; federations also keep those on tables like this."""
         self.path, self.experiment = path, experiment
 
     @classmethod

@@ -11,8 +11,11 @@ from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import MOST_STEPS
 from fedrl.families.robots import HalfCheetahs, Hoppers
+from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine, Survives, Unit
+from fedrl.federation.local_engine import LocalEngine, Unit
+from fedrl.federation.private import Private
+from fedrl.federation.robust import Krum, Median, TrimmedMean
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 
@@ -20,6 +23,7 @@ MOST_EVALUATIONS = 100_000
 
 Family = CartPoles | Acrobots | HalfCheetahs | Hoppers
 Learning = DQN | DDPG
+Aggregating = Mean | Median | TrimmedMean | Krum | Private
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,12 @@ class Experiment:
     """Where the environments come from."""
     learner: Learning = field(default_factory=DQN)
     """What an agent does between two communications."""
-    aggregator: Mean = field(default_factory=Mean)
+    aggregator: Aggregating = field(default_factory=Mean)
     """What the server does with the agents' parameters."""
     agents: int = 5
     """Agents, each with a training environment of its own (N)."""
+    participation: float = 1.0
+    """Share of the agents that take part in a round, drawn anew each time; the others wait."""
     held_out: int = 20
     """Environments that nobody trains in (M)."""
     E: float = 100
@@ -81,7 +87,7 @@ class Experiment:
             )
         arguments.of_kind("family", self.family, *get_args(Family))
         arguments.of_kind("learner", self.learner, *get_args(Learning))
-        arguments.of_kind("aggregator", self.aggregator, Mean)
+        arguments.of_kind("aggregator", self.aggregator, *get_args(Aggregating))
         arguments.of_kind("survives", self.survives, Survives)
         arguments.of_kind("evaluation", self.evaluation, Evaluation)
         counts = ("agents", "updates", "seeds")
@@ -89,6 +95,9 @@ class Experiment:
             self,
             E=arguments.whole_or_inf("E", self.E),
             held_out=arguments.whole("held_out", self.held_out, smallest=0, largest=MOST_STEPS),
+            participation=arguments.number(
+                "participation", self.participation, "a number in (0, 1]", lambda x: 0 < x <= 1
+            ),
             seed=arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1),
             **{n: arguments.whole(n, getattr(self, n), largest=MOST_STEPS) for n in counts},
         )
@@ -111,12 +120,26 @@ class Experiment:
                 f"{self.family.name} has {kind} actions, which {self.learner.name} does not learn: "
                 f"choose another learner ({', '.join(fit)})"
             )
+        self._refuse_what_cannot_be_aggregated()
         self._refuse_too_long()
         between = max(self.evaluation.every, self.E if self.communicates else 1)
         if self.updates / between > MOST_EVALUATIONS:
             raise FedrlError(
                 f"evaluation.every = {self.evaluation.every} means {self.updates / between:,.0f} "
                 f"evaluations, more than {MOST_EVALUATIONS:,}: raise it, or lower updates"
+            )
+
+    def _refuse_what_cannot_be_aggregated(self) -> None:
+        self.aggregator.check(self.agents, self.participants)
+        if self.participants < self.agents and not (self.communicates and self.survives.replay):
+            raise FedrlError(
+                f"participation = {self.participation:g} needs agents that communicate (E other "
+                "than inf) and keep their memory while they wait (survives.replay = true)"
+            )
+        if self.initialisation == "per-agent" and isinstance(self.aggregator, Private):
+            raise FedrlError(
+                "the private aggregator clips what agents have changed, so they must begin with "
+                'one model: initialisation = "shared"'
             )
 
     def _refuse_too_long(self) -> None:
@@ -132,6 +155,11 @@ class Experiment:
     @property
     def communicates(self) -> bool:
         return not isinf(self.E)
+
+    @property
+    def participants(self) -> int:
+        """Agents that take part in a round."""
+        return max(round(self.participation * self.agents), 1)
 
     @property
     def has_own_models(self) -> bool:
@@ -150,6 +178,7 @@ class Experiment:
             learner=self.learner,
             aggregator=self.aggregator,
             agents=self.agents,
+            participants=self.participants,
             unit=self.unit,
             survives=self.survives,
             initialisation=self.initialisation,
@@ -172,4 +201,4 @@ class Experiment:
 
     def without_communication(self) -> "Experiment":
         """The same experiment with E = inf: Baseline and "average once at the end"."""
-        return replace(self, E=inf)
+        return replace(self, E=inf, aggregator=Mean(), participation=1.0)

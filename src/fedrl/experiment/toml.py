@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -15,28 +15,41 @@ from fedrl.experiment.settings import Experiment
 KIND = "kind"
 
 
-def to_toml(experiment: Experiment) -> str:
-    """The whole experiment, defaults included."""
-    return tomli_w.dumps(_plain(experiment))
+Settings = TypeVar("Settings")
+
+
+def to_toml(settings: Any) -> str:
+    """All settings of a dataclass, defaults included."""
+    return tomli_w.dumps(_plain(settings))
 
 
 def from_toml(text: str, source: str = "the settings") -> Experiment:
     """An experiment from TOML; what is not said has its default value."""
+    return settings_from(Experiment, text, source)
+
+
+def settings_from(kind: type[Settings], text: str, source: str) -> Settings:
+    """Settings of any kind from TOML."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FedrlError(f"{source} is not TOML: {error}") from None
-    experiment = _value(Experiment, table, "")
-    assert isinstance(experiment, Experiment)
-    return experiment
+    settings = _value(kind, table, "")
+    assert isinstance(settings, kind)
+    return settings
+
+
+def read_settings(kind: type[Settings], path: Path) -> Settings:
+    """The settings in a file."""
+    try:
+        return settings_from(kind, path.read_text("utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedrlError(f"cannot read {path}: {error}") from None
 
 
 def read_experiment(path: Path) -> Experiment:
     """The experiment in a file."""
-    try:
-        return from_toml(path.read_text("utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedrlError(f"cannot read {path}: {error}") from None
+    return read_settings(Experiment, path)
 
 
 def _plain(value: Any) -> Any:

@@ -5,11 +5,14 @@ lock-step share stay outside `Agent`, so that an engine can leave them unbatched
 one common position is an in-place update, at many it is a scatter.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Learned, Learner
@@ -65,6 +68,23 @@ class BatchDraws(NamedTuple):
 
     pick: jax.Array
     update: Any
+
+
+@dataclass(frozen=True)
+class Survives:
+    """What an agent keeps when it receives the averaged model."""
+
+    replay: bool = True
+    """Its memory; otherwise it is emptied and filled anew before the next update."""
+    optimizer: bool = True
+    """Adam's moments; otherwise they start from zero."""
+    target: bool = True
+    """Its own target network; otherwise the averaged model becomes the target."""
+
+    def __post_init__(self) -> None:
+        names = ("replay", "optimizer", "target")
+        checked = {name: arguments.flag(f"survives.{name}", getattr(self, name)) for name in names}
+        arguments.settle(self, **checked)
 
 
 class Keys(NamedTuple):
@@ -170,6 +190,18 @@ def improve(
     """Update number `update` from `stored` transitions; also the loss."""
     batch = unpack(sample(rows, draws.pick, stored), family.observation_size)
     return learner.update(learned, batch, draws.update, update)
+
+
+def receive(learner: Learner, survives: Survives, learned: Learned, model: Any) -> Learned:
+    """What an agent has learnt, with the shared leaves that the server sends."""
+    _, private = learner.split(learned.params)
+    params = eqx.combine(model, private)
+    fresh = learner.adopt(params)
+    return learned._replace(
+        params=params,
+        target=learned.target if survives.target else fresh.target,
+        optimizer=learned.optimizer if survives.optimizer else fresh.optimizer,
+    )
 
 
 def stacked(tree: Any, n: int) -> Any:

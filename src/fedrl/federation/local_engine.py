@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily
 from fedrl.federation.agent import (
     Agent,
@@ -22,6 +20,7 @@ from fedrl.federation.agent import (
     Clock,
     Keys,
     StepDraws,
+    Survives,
     World,
     agent_keys,
     batch_draws,
@@ -29,10 +28,11 @@ from fedrl.federation.agent import (
     learn,
     new_world,
     nothing_seen,
+    receive,
     stacked,
     step_draws,
 )
-from fedrl.federation.aggregate import Mean
+from fedrl.federation.aggregate import Aggregator, Communication
 from fedrl.keys import Purpose, numbered, replicate_key
 from fedrl.learners import replay
 from fedrl.learners.learner import Learner
@@ -47,36 +47,31 @@ FIRST_RESET = (1 << 32) - 1
 Unit = Literal["updates", "episodes"]
 
 
-@dataclass(frozen=True)
-class Survives:
-    """What an agent keeps when it receives the averaged model."""
-
-    replay: bool = True
-    """Its memory; otherwise it is emptied and filled anew before the next update."""
-    optimizer: bool = True
-    """Adam's moments; otherwise they start from zero."""
-    target: bool = True
-    """Its own target network; otherwise the averaged model becomes the target."""
-
-    def __post_init__(self) -> None:
-        names = ("replay", "optimizer", "target")
-        checked = {name: arguments.flag(f"survives.{name}", getattr(self, name)) for name in names}
-        arguments.settle(self, **checked)
-
-
 class Federation(NamedTuple):
     """The whole state of one replicate: agents first, but for the clock of agents in lock-step."""
 
     agents: Agent
     rows: jax.Array
     clock: Clock
+    model: Any
+    """What the server sent last: the shared leaves, once."""
+    communications: jax.Array
+    """How often it did."""
+
+
+class ServerKeys(NamedTuple):
+    """Roots of the server's random numbers."""
+
+    choosing: jax.Array
+    noise: jax.Array
 
 
 class Environments(NamedTuple):
-    """The constants of a replicate's agents, and the keys of their random numbers."""
+    """The constants of a replicate's agents, and the keys of all random numbers."""
 
     constants: Constants
     keys: Keys
+    server: ServerKeys
 
 
 class Draws(NamedTuple):
@@ -92,8 +87,10 @@ class LocalEngine:
 
     family: ControlFamily
     learner: Learner
-    aggregator: Mean
+    aggregator: Aggregator
     agents: int
+    participants: int
+    """Agents that take part in a round."""
     unit: Unit
     survives: Survives
     initialisation: Literal["shared", "per-agent"]
@@ -103,7 +100,7 @@ class LocalEngine:
     @property
     def lockstep(self) -> bool:
         """Whether all agents always have done equally much."""
-        return self.unit == "updates"
+        return self.unit == "updates" and self.participants == self.agents
 
     def thetas(self, replicate: jax.Array) -> jax.Array:
         """What the agents' environments are drawn as."""
@@ -112,10 +109,15 @@ class LocalEngine:
 
     def environments(self, replicate: jax.Array, theta: jax.Array) -> Environments:
         """The agents' environments; their random numbers do not depend on theta."""
-        keys = jax.vmap(lambda agent: agent_keys(self.seed, replicate, agent))(
-            jnp.arange(self.agents)
-        )
-        return Environments(jax.vmap(self.family.constants)(theta), keys)
+        return self.environments_of(replicate, jnp.arange(self.agents), theta)
+
+    def environments_of(
+        self, replicate: jax.Array, agents: jax.Array, theta: jax.Array
+    ) -> Environments:
+        """The environments of some of the agents, by number."""
+        keys = jax.vmap(lambda agent: agent_keys(self.seed, replicate, agent))(agents)
+        constants = jax.vmap(self.family.constants)(theta)
+        return Environments(constants, keys, server_keys(self.seed, replicate))
 
     def first_params(self, replicate: jax.Array) -> Any:
         """Parameters that nobody has trained, for every agent."""
@@ -143,10 +145,13 @@ class LocalEngine:
             return new_world(family, learner, start)
 
         worlds = jax.vmap(world)(environments.keys.acting)
-        agents = Agent(first, worlds, stacked(nothing_seen(), self.agents))
-        rows = stacked(replay.empty(learner.replay, *family.remembered), self.agents)
-        zero = jnp.zeros(() if self.lockstep else (self.agents,), jnp.int32)
-        return self._fill(Federation(agents, rows, Clock(zero, zero, zero)), environments)
+        n = worlds.steps.shape[0]
+        agents = Agent(first, worlds, stacked(nothing_seen(), n))
+        rows = stacked(replay.empty(learner.replay, *family.remembered), n)
+        zero = jnp.zeros(() if self.lockstep else (n,), jnp.int32)
+        model = jax.tree.map(lambda leaf: leaf[0], self.learner.split(params)[0])
+        begun = Federation(agents, rows, Clock(zero, zero, zero), model, jnp.int32(0))
+        return self._fill(begun, environments)
 
     def advance(
         self, federation: Federation, environments: Environments, rounds: jax.Array, E: jax.Array
@@ -154,25 +159,45 @@ class LocalEngine:
         """`rounds` times: E units of local work, then a communication (if there is any)."""
 
         def one_round(_: jax.Array, federation: Federation) -> Federation:
-            federation = self._local_work(federation, environments, E)
+            if self.participants == self.agents:
+                federation = self._local_work(federation, environments, E)
+            else:
+                chosen = self._chosen(federation, environments)
+                some = self._local_work(*_some(federation, environments, chosen), E)
+                federation = _put_back(federation, some, chosen)
             return self._communicate(federation, environments) if self.communicates else federation
 
         return _repeat(rounds, one_round, federation)
 
+    def _chosen(self, federation: Federation, environments: Environments) -> jax.Array:
+        """Who takes part in the round that is under way."""
+        key = jax.random.fold_in(environments.server.choosing, federation.communications)
+        return chosen(key, self.agents, self.participants)
+
     def _communicate(self, federation: Federation, environments: Environments) -> Federation:
-        agents, clock = federation.agents, federation.clock
         # Only what is shared leaves the agents, and only that comes back.
-        shared, private = self.learner.split(agents.learned.params)
-        average = self.aggregator.apply(shared)
-        params = eqx.combine(stacked(average, self.agents), private)
-        fresh = jax.vmap(self.learner.adopt)(params)
-        kept = agents.learned
-        learned = kept._replace(
-            params=params,
-            target=kept.target if self.survives.target else fresh.target,
-            optimizer=kept.optimizer if self.survives.optimizer else fresh.optimizer,
+        shared, _ = self.learner.split(federation.agents.learned.params)
+        who = self._chosen(federation, environments)
+        communication = Communication(
+            before=federation.model if self.initialisation == "shared" else None,
+            agents=who,
+            key=jax.random.fold_in(environments.server.noise, federation.communications),
         )
-        federation = federation._replace(agents=agents._replace(learned=learned))
+        if self.participants < self.agents:
+            shared = jax.tree.map(lambda leaf: leaf[who], shared)
+        model = self.aggregator.apply(shared, communication)
+        return self.receive(federation, model, environments)
+
+    def receive(self, federation: Federation, model: Any, environments: Environments) -> Federation:
+        """Every agent gets the shared leaves from the server."""
+        agents, clock = federation.agents, federation.clock
+        adopt = partial(receive, self.learner, self.survives, model=model)
+        learned = jax.vmap(adopt)(agents.learned)
+        federation = federation._replace(
+            agents=agents._replace(learned=learned),
+            model=model,
+            communications=federation.communications + 1,
+        )
         if self.survives.replay:
             return federation
         emptied = federation._replace(clock=clock._replace(stored=jnp.zeros_like(clock.stored)))
@@ -193,7 +218,7 @@ class LocalEngine:
         self, federation: Federation, environments: Environments, E: jax.Array
     ) -> Federation:
         """E units (or episodes) of every agent, in blocks that share the drawing of numbers."""
-        if self.lockstep:
+        if self.unit == "updates":
 
             def block(i: jax.Array, federation: Federation) -> Federation:
                 draws = self._block_draws(federation.clock, environments.keys)
@@ -232,11 +257,12 @@ class LocalEngine:
 
         Agents that have finished `enough` episodes wait: nothing of theirs changes.
         """
-        agents, rows, clock = federation
+        agents, rows, clock = federation[:3]
         learnt = jax.vmap(
             partial(learn, self.family, self.learner), in_axes=(0, 0, self._clock_axis, 0)
         )(agents, rows, clock, draws.batch)
-        after = Federation(learnt, rows, clock._replace(updates=clock.updates + 1))
+        clock = clock._replace(updates=clock.updates + 1)
+        after = federation._replace(agents=learnt, clock=clock)
         if enough is not None:
             after = _unless_waiting(federation, after, enough)
         if self.learner.update_every == 1:
@@ -255,7 +281,7 @@ class LocalEngine:
         enough: jax.Array | None = None,
     ) -> Federation:
         """One environment step of every agent that is not waiting."""
-        agents, rows, clock = federation
+        agents, rows, clock = federation[:3]
         agents, new = jax.vmap(
             partial(interact, self.family, self.learner), in_axes=(0, self._clock_axis, 0, 0)
         )(agents, clock, environments.constants, draws)
@@ -265,7 +291,7 @@ class LocalEngine:
             new = _where(active, new, jax.vmap(replay.next_row)(rows, clock.stored))
         rows = jax.vmap(replay.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
         clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)
-        after = Federation(agents, rows, clock)
+        after = federation._replace(agents=agents, rows=rows, clock=clock)
         return after if enough is None else _unless_waiting(federation, after, enough)
 
     def _block_draws(self, clock: Clock, keys: Keys) -> Draws:
@@ -291,6 +317,40 @@ class LocalEngine:
         return None if self.lockstep else 0
 
 
+def server_keys(seed: int, replicate: jax.Array) -> ServerKeys:
+    """Keys of the server of one replicate."""
+    purposes = (Purpose.CHOOSING, Purpose.NOISE)
+    return ServerKeys(*(replicate_key(seed, replicate, purpose) for purpose in purposes))
+
+
+def chosen(key: jax.Array, agents: int, participants: int) -> jax.Array:
+    """The numbers of agents drawn without replacement, ascending."""
+    if participants == agents:
+        return jnp.arange(agents)
+    return jnp.sort(jax.random.permutation(key, agents)[:participants])
+
+
+def _some(
+    federation: Federation, environments: Environments, chosen: jax.Array
+) -> tuple[Federation, Environments]:
+    """A federation of some of the agents, each with a clock of its own."""
+    own = (federation.agents, federation.rows, federation.clock)
+    agents, rows, clock = jax.tree.map(lambda leaf: leaf[chosen], own)
+    constants, keys = jax.tree.map(lambda leaf: leaf[chosen], environments[:2])
+    return (
+        federation._replace(agents=agents, rows=rows, clock=clock),
+        environments._replace(constants=constants, keys=keys),
+    )
+
+
+def _put_back(federation: Federation, some: Federation, chosen: jax.Array) -> Federation:
+    """The federation after some of its agents have worked."""
+    agents, rows, clock = jax.tree.map(
+        lambda all, new: all.at[chosen].set(new), federation[:3], some[:3]
+    )
+    return federation._replace(agents=agents, rows=rows, clock=clock)
+
+
 def _repeat(
     count: jax.Array | int,
     body: Callable[[jax.Array, Federation], Federation],
@@ -313,7 +373,7 @@ def _unless_waiting(before: Federation, after: Federation, enough: jax.Array) ->
     """What has changed, but for agents that have finished `enough` episodes."""
     active = before.agents.seen.episodes < enough
     agents = _where(active, after.agents, before.agents)
-    return Federation(agents, after.rows, _where(active, after.clock, before.clock))
+    return after._replace(agents=agents, clock=_where(active, after.clock, before.clock))
 
 
 def _where(active: jax.Array, new: Tree, old: Tree) -> Tree:

@@ -15,7 +15,7 @@ from fedrl.exact.mdp import MDPs
 from fedrl.federation.blocks import block_size, map_blocks
 from fedrl.federation.problems import Floats, Source
 from fedrl.federation.rounds import Plan, Trained, train
-from fedrl.keys import Purpose, replicate_keys
+from fedrl.keys import Purpose, numbered, replicate_key, replicate_keys
 from fedrl.learners.tabular import TabularLearner
 
 
@@ -83,7 +83,7 @@ def _lay_out(P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array) -> MDP
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _draw_tables(
+def draw_tables(
     learner: TabularLearner, states: int, actions: int, seed: jax.Array, replicates: jax.Array
 ) -> jax.Array:
     """The learner's initial tables, (replicates, S, A)."""
@@ -92,15 +92,19 @@ def _draw_tables(
 
 
 @partial(jax.jit, static_argnums=0)
-def _agent_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
+def _lane_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
     """A key for each lane."""
-    numbers = jnp.arange(agents)
 
-    def of_replicate(key: jax.Array) -> jax.Array:
-        return jax.vmap(partial(jax.random.fold_in, key))(numbers)
+    def of_replicate(replicate: jax.Array) -> jax.Array:
+        return agent_keys(agents, seed, replicate)
 
-    keys = replicate_keys(seed, replicates, Purpose.AGENTS)
-    return jax.vmap(of_replicate, out_axes=1)(keys).reshape(-1)
+    return jax.vmap(of_replicate, out_axes=1)(replicates).reshape(-1)
+
+
+def agent_keys(agents: int, seed: jax.Array | int, replicate: jax.Array | int) -> jax.Array:
+    """A key for each agent of one replicate."""
+    key = replicate_key(seed, jnp.uint32(replicate), Purpose.AGENTS)
+    return numbered(key, agents)
 
 
 def run_replicates(
@@ -128,7 +132,7 @@ def run_replicates(
             numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + first_replicate
             root, discount = jnp.uint32(seed), jnp.float64(gamma)
             if init is None:
-                init = _draw_tables(learner, states, actions, root, numbers)
+                init = draw_tables(learner, states, actions, root, numbers)
             trained = train(
                 learner,
                 agents,
@@ -136,7 +140,7 @@ def run_replicates(
                 _lay_out(P, R, d0, discount),
                 None if held_out is None else _lay_out(held_out, R, d0, discount),
                 jnp.moveaxis(init, 0, -1),
-                _agent_keys(agents, root, numbers),
+                _lane_keys(agents, root, numbers),
                 with_baseline=with_baseline,
             )
             return _replicates_first(trained, min(size, source.replicates - start), schedule)

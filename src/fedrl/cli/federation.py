@@ -1,0 +1,281 @@
+"""The commands about federations over a network."""
+
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from fedrl.flower.settings import Folder
+
+Where = Annotated[Path, tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class Init:
+    """Make the folder of a federation: keys, certificates, settings, who runs what."""
+
+    folder: Where
+    """A new folder."""
+    experiment: str = "cartpoles-dqnavg"
+    """What to train: a preset, or a TOML file (`fedrl run PRESET ... --dry-run` prints one)."""
+    agents: int | None = None
+    """Number of agents; as the experiment says unless given."""
+    host: str = "127.0.0.1"
+    """Name or address at which agents reach the server."""
+    port: int = 9443
+    """Port at which agents reach the server."""
+    control_port: int = 9444
+    """Port of the SuperLink, on the server's loopback only."""
+    proxy: Literal["nginx", "none"] = "nginx"
+    """What stands between agents and the SuperLink; `none` only on one machine."""
+    quorum: int = 0
+    """Valid answers that a round needs; 0: more than half of its agents."""
+    deadline: float = 600.0
+    """Seconds an agent has to answer."""
+    patience: float = 600.0
+    """Seconds to wait for enough agents to be there."""
+    norm_bound: float = 1000.0
+    """How far, in Euclidean norm, an answer may be from the model that was sent."""
+
+    def run(self) -> int:
+        from fedrl.flower.init import experiment_named, for_network, init
+        from fedrl.flower.settings import Deployment
+
+        with_flower()
+        experiment = for_network(experiment_named(self.experiment), self.agents)
+        names = {field.name for field in fields(Deployment)}
+        deployment = Deployment(**{name: getattr(self, name) for name in names})
+        folder = init(self.folder, experiment, deployment)
+        print(f"{experiment.name}: {experiment.agents} agents; read {folder.path}/inventory.md")
+        print(f"all on this machine: fedrl federation up {folder.path}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Up:
+    """Run the server and all agents on this machine, to try a federation out."""
+
+    folder: Where
+    """Folder of a federation."""
+    detach: bool = False
+    """Start everything and return; `fedrl federation status` tells how it goes."""
+
+    def run(self) -> int:
+        from fedrl.flower.everything import down, up
+
+        with_flower()
+        folder = _folder(self.folder)
+        up(folder)
+        if self.detach:
+            print(f"started; fedrl federation status {self.folder}")
+            return 0
+        try:
+            return _follow(folder)
+        finally:
+            down(folder)
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a training is, who is there, what was last measured."""
+
+    folder: Where
+    """Folder of a federation, on the server's machine."""
+    json: bool = False
+    """Everything that is known, as JSON."""
+
+    def run(self) -> int:
+        import json
+
+        from fedrl.flower.everything import status
+
+        told = status(_folder(self.folder))
+        print(json.dumps(told, indent=2) if self.json else in_words(told))
+        return 0
+
+
+@dataclass(frozen=True)
+class Down:
+    """Stop what `fedrl federation up` has started; nothing is lost."""
+
+    folder: Where
+    """Folder of a federation."""
+
+    def run(self) -> int:
+        from fedrl.flower.everything import down
+
+        stopped = down(_folder(self.folder))
+        print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+        return 0
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Federations over a network: init, up, status, down."""
+
+    command: Annotated[
+        Annotated[Init, tyro.conf.subcommand("init")]
+        | Annotated[Up, tyro.conf.subcommand("up")]
+        | Annotated[Status, tyro.conf.subcommand("status")]
+        | Annotated[Down, tyro.conf.subcommand("down")],
+        tyro.conf.arg(name=""),
+    ]
+
+    def run(self) -> int:
+        return self.command.run()
+
+
+@dataclass(frozen=True)
+class Server:
+    """Run the server of a federation until its training is finished; goes on where it was."""
+
+    folder: Where
+    """Folder of a federation with its part `server`."""
+
+    def run(self) -> int:
+        from fedrl.flower.serve import serve
+
+        with_flower()
+        last = ""
+
+        def tell(status: dict[str, Any]) -> None:
+            nonlocal last
+            line = headline(status)
+            if line != last:
+                print(line, flush=True)
+                last = line
+
+        ended = serve(_folder(self.folder), tell)
+        return _ended(ended)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Run one agent of a federation, until stopped."""
+
+    folder: Where
+    """Folder of a federation with its part `agents/ID`."""
+    id: int
+    """Number of the agent."""
+    cold: bool = False
+    """Keep nothing in memory between rounds: slower, but nothing runs while it waits."""
+
+    def run(self) -> int:
+        from fedrl.flower.attend import attend
+        from fedrl.flower.settings import Folder
+
+        with_flower()
+        try:
+            attend(Folder(self.folder), self.id, _say, warm=not self.cold)
+        except KeyboardInterrupt:
+            _say(f"agent {self.id} has stopped; its state is kept")
+        return 0
+
+
+def with_flower() -> None:
+    """Say what to install where Flower is missing."""
+    from importlib.util import find_spec
+
+    from fedrl.errors import FedrlError
+
+    if find_spec("flwr") is None:
+        raise FedrlError("a federation over a network needs Flower: pip install 'fedrl[flower]'")
+
+
+def _folder(path: Path) -> "Folder":
+    from fedrl.flower.settings import Folder
+
+    folder = Folder(path)
+    folder.deployment()  # an error if it is not one
+    return folder
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _follow(folder: "Folder") -> int:
+    """Show how a training goes that other processes carry out."""
+    import time
+
+    from rich.console import Console
+
+    from fedrl.flower.everything import status
+    from fedrl.progress import RunProgress
+
+    print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
+    with RunProgress(folder.path.name, Console()) as progress:
+        begun = done = 0
+        while True:
+            told = status(folder)
+            if "rounds" in told and not begun:
+                done = begun = told.get("done", 0)
+                progress.begin(told["rounds"], done)
+                begun = 1
+            if told.get("done", 0) > done:
+                progress.advance(told["done"] - done)
+                done = told["done"]
+                progress.headline(_returns(told))
+            if told["state"] in ("finished", "failed"):
+                break
+            if "server" not in told["processes"]:
+                log = (folder.server / "fedrl.log").read_text().strip().splitlines()
+                print(f"the server has ended: {log[-1] if log else 'without a word'}")
+                return 1
+            time.sleep(0.3)
+    return _ended(told)
+
+
+def _ended(told: dict[str, Any]) -> int:
+    if told["state"] == "failed":
+        print(f"fedrl: {told['why']}", file=sys.stderr)
+        return 1
+    print(f"finished: {told['run']} (fedrl report {told['run']})")
+    return 0
+
+
+def headline(told: dict[str, Any]) -> str:
+    """One line."""
+    done, rounds = told.get("done", 0), told.get("rounds", "?")
+    return f"{told['state']}: {done} of {rounds} rounds{_returns(told, ', ')}"
+
+
+def _returns(told: dict[str, Any], before: str = "") -> str:
+    names = ("return", "own_return", "objective")
+    agents = told.get("agents", {}).values()
+    found = [agent[name] for agent in agents for name in names if name in agent]
+    return f"{before}return {sum(found) / len(found):.1f} in training" if found else ""
+
+
+def in_words(told: dict[str, Any]) -> str:
+    """A few lines for people."""
+    lines = [headline(told)]
+    if "alive" in told:
+        lines.append(f"agents there: {', '.join(map(str, told['alive'])) or 'none'}")
+    for agent, known in sorted(told.get("agents", {}).items(), key=lambda item: int(item[0])):
+        numbers = ", ".join(
+            f"{name} {known[name]:.4g}"
+            for name in ("return", "own_return", "objective", "loss")
+            if name in known
+        )
+        lines.append(f"  agent {agent}: last answered in round {known['round']}; {numbers}")
+    for one in told.get("lost", [])[-5:]:
+        lines.append(f"  round {one['round']} went on without agent {one['agent']}: {one['why']}")
+    if told.get("bytes", {}).get("sent"):
+        sent, received = told["bytes"]["sent"], told["bytes"]["received"]
+        lines.append(f"bytes in the last round: {sent:,} to agents, {received:,} back")
+    if told.get("seconds"):
+        seconds = ", ".join(f"{name} {x:.2f}" for name, x in told["seconds"].items())
+        lines.append(f"seconds of the last round: {seconds}")
+    if told.get("epsilon") is not None:
+        lines.append(f"differential privacy so far: epsilon {told['epsilon']:.3g}")
+    if told["state"] == "failed":
+        lines.append(told["why"])
+    if "run" in told:
+        lines.append(f"run: {told['run']}")
+    if told["processes"]:
+        lines.append(f"running here: {', '.join(told['processes'])}")
+    return "\n".join(lines)

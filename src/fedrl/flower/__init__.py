@@ -1,0 +1,1 @@
+"""Federation over a network: a server and agents on machines of their own, on Flower."""

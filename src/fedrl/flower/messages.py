@@ -1,0 +1,106 @@
+"""What travels between the server and an agent: nothing else does.
+
+Light on purpose: the process that Flower starts for every message imports this and not JAX.
+"""
+
+import io
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from fedrl.errors import FedrlError
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+# What an agent may tell of itself beside the shared leaves.
+METRICS = (
+    "return",
+    "discounted_return",
+    "own_return",
+    "own_discounted_return",
+    "objective",
+    "loss",
+    "explored_return",
+    "updates",
+    "seconds",
+)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What the server asks of an agent in a round."""
+
+    training: str
+    """Name of the training: agents keep a state for each."""
+    experiment: str
+    """Digest of the settings, which both sides must agree on."""
+    round: int
+    """Number of the round, from 1."""
+    E: int
+    """Units of local work; 0: only evaluate."""
+    trained: int
+    """Units of training that the model stands for."""
+    evaluate: bool
+    """Whether to play the model in the agent's environment first."""
+    scale: float = 1.0
+    """Factor on the step size (tables)."""
+    model: Arrays = field(default_factory=dict)
+    """The shared leaves; none: begin with your own."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an agent says after a round."""
+
+    round: int
+    """Which one."""
+    metrics: dict[str, float]
+    """Numbers, by the names in METRICS."""
+    shared: Arrays = field(default_factory=dict)
+    """The shared leaves; none after a round without work."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an agent does not answer."""
+
+    reason: str
+
+
+Kind = Literal["instruction", "answer", "refusal"]
+KINDS: dict[str, type] = {"instruction": Instruction, "answer": Answer, "refusal": Refusal}
+ARRAYS = {"instruction": "model", "answer": "shared"}
+
+
+def to_bytes(message: Instruction | Answer | Refusal) -> bytes:
+    """For a socket or a file; without pickles, so that reading cannot run anything."""
+    kind = next(name for name, cls in KINDS.items() if isinstance(message, cls))
+    plain = asdict(message)
+    arrays = plain.pop(ARRAYS[kind], {}) if kind in ARRAYS else {}
+    buffer = io.BytesIO()
+    header = np.array(json.dumps({"kind": kind, **plain}))
+    named = {f"leaf:{name}": leaf for name, leaf in arrays.items()}
+    np.savez(buffer, allow_pickle=False, header=header, **named)
+    return buffer.getvalue()
+
+
+def from_bytes(content: bytes) -> Instruction | Answer | Refusal:
+    """What `to_bytes` made bytes of."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            plain = json.loads(str(file["header"]))
+            arrays = {
+                name.removeprefix("leaf:"): file[name]
+                for name in file.files
+                if name.startswith("leaf:")
+            }
+        kind = plain.pop("kind")
+        if kind in ARRAYS:
+            plain[ARRAYS[kind]] = arrays
+        message: Instruction | Answer | Refusal = KINDS[kind](**plain)
+    except Exception as error:
+        raise FedrlError(f"not a message of ours: {error}") from None
+    return message

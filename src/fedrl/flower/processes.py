@@ -1,0 +1,144 @@
+"""Starting the programs of a federation, and leaving none behind."""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedrl.errors import FedrlError
+from fedrl.flower.settings import LOOPBACK
+
+# Seconds a program has to leave when asked to.
+GRACE = 10.0
+PR_SET_PDEATHSIG = 1
+
+
+def program(name: str) -> str:
+    """Where a program of Flower's is."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise FedrlError(
+            f"{name} is missing: a federation over a network needs Flower, "
+            "`pip install 'fedrl[flower]'`"
+        )
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """For Flower's programs: nothing is reported to anybody, and tasks are looked for often."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {
+        **os.environ,
+        "PATH": path,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+    }
+
+
+def start(
+    command: Sequence[str],
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    outlives: bool = False,
+) -> "subprocess.Popen[bytes]":
+    """Start a program whose output goes to a file; it dies with us unless it `outlives`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+            preexec_fn=None if outlives else _die_with_parent,
+        )
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: the kernel is to tell us when whoever started us is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def name_of(process: "subprocess.Popen[bytes]") -> str:
+    """Of the program."""
+    return Path(str(process.args[0])).name  # type: ignore[index]
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a program and all it has started to leave; make them if they do not."""
+    if process.poll() is None:
+        _signal_group(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+    _signal_group(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+@contextmanager
+def until_told() -> Iterator[None]:
+    """Turn a request to end into KeyboardInterrupt, so that what was started is stopped."""
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {n: signal.signal(n, leave) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody uses at the moment."""
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def refuse_if_taken(port: int, host: str, what: str) -> None:
+    """Say so before anything is started."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError as error:
+            raise FedrlError(
+                f"port {port} is not free ({error.strerror}): stop what uses it, or choose "
+                f"another {what} in federation.toml"
+            ) from None
+
+
+def wait_for_port(
+    port: int, process: "subprocess.Popen[bytes]", log: Path, patience: float
+) -> None:
+    """Until a program listens on the loopback."""
+    until = time.monotonic() + patience
+    while True:
+        if process.poll() is not None:
+            raise FedrlError(f"{name_of(process)} ended at once: see {log}")
+        with socket.socket() as one:
+            one.settimeout(1)
+            if one.connect_ex((LOOPBACK, port)) == 0:
+                return
+        if time.monotonic() > until:
+            raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
+        time.sleep(0.1)

@@ -1,0 +1,167 @@
+"""What a federation leaves on the server's disk: an ordinary run directory, and its status."""
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import jax
+import numpy as np
+
+from fedrl.experiment import metrics
+from fedrl.experiment.files import Array, write_atomically
+from fedrl.experiment.run_directory import RunDirectory, named_leaves
+from fedrl.experiment.settings import Experiment
+from fedrl.experiment.tables import TabularExperiment
+from fedrl.experiment.toml import to_toml
+from fedrl.flower.messages import Answer, Arrays
+from fedrl.flower.settings import EXPERIMENT, AnyExperiment
+from fedrl.flower.training import NetworkTraining, Planned, TableTraining
+
+TRAINING = "training"
+
+
+class Record:
+    """Metrics, checkpoints and status of one training."""
+
+    def __init__(self, runs: Path, training: NetworkTraining | TableTraining, status: Path) -> None:
+        self._training, self._status = training, status
+        experiment = training.experiment
+        self._directory = _directory(runs, experiment)
+        self.path = self._directory.path
+        self.experiment = experiment.digest
+        self.training = _name(self.path)
+        self._told: dict[str, Any] = {"agents": {}, "rounds": len(training.rounds) - 1}
+        self._told |= {"state": "waiting", "run": str(self.path), "bytes": {"total": 0}}
+        self._told["seconds"] = {}
+        # What everybody knows is not kept as measured (see `experiment.metrics`).
+        lockstep = isinstance(experiment, Experiment) and experiment.engine.lockstep
+        self._known = {metrics.UPDATES} if lockstep else set()
+        self._told["lost"] = []
+
+    @property
+    def checkpoints(self) -> Path:
+        return self._directory.checkpoints
+
+    @property
+    def finished(self) -> bool:
+        return self._directory.finished
+
+    def status(self, planned: Planned, present: Mapping[int, object]) -> None:
+        """Who is there, and which round it is."""
+        seen = {"state": "training", "round": planned.number, "trained": planned.trained}
+        alive = sorted(present)
+        if self._told.get("alive") != alive or self._told.get("round") != planned.number:
+            self._write(**seen, alive=alive)
+
+    def round(
+        self,
+        planned: Planned,
+        answers: Mapping[int, Answer],
+        lost: Mapping[int, str],
+        *,
+        sent: int,
+        received: int,
+        seconds: tuple[float, float],
+    ) -> None:
+        """A round is over."""
+        for agent, answer in answers.items():
+            told = self._told["agents"].setdefault(str(agent), {})
+            told |= {"round": planned.number, **answer.metrics}
+        for agent, why in lost.items():
+            self._told["lost"].append({"round": planned.number, "agent": agent, "why": why})
+        compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
+        total = self._told["bytes"]["total"] + sent + received
+        self._write(
+            done=planned.number if planned.E else planned.number - 1,
+            bytes={"sent": sent, "received": received, "total": total},
+            seconds={
+                "round": sum(seconds),
+                "longest computation": compute,
+                "aggregation": seconds[1],
+                "everything else": sum(seconds) - compute - seconds[1],
+            },
+            epsilon=self._training.epsilon(planned.number if planned.E else planned.number - 1),
+        )
+
+    def evaluation(
+        self, planned: Planned, answers: Mapping[int, Answer], held_out: dict[str, list[float]]
+    ) -> None:
+        """Keep what was measured as rows of a run's metrics; theta stays with the agents."""
+        start = f"0,{planned.number - 1},{planned.trained}"
+        lines = []
+        for agent, answer in sorted(answers.items()):
+            for name, value in answer.metrics.items():
+                who, split, metric = _place(name, agent)
+                if who is not None and metric not in self._known:
+                    lines.append(f"{start},{who},{agent},,{split},{metric},{value:.9g}")
+        for name, values in held_out.items():
+            for number, value in enumerate(values):
+                place = f"{metrics.AVERAGE},{number},,{metrics.HELD_OUT}"
+                lines.append(f"{start},{place},{name},{value:.9g}")
+        if lines:
+            self._directory.save_metrics(planned.trained, "\n".join(lines) + "\n")
+
+    def finish(self, model: Arrays) -> None:
+        """Write the final model."""
+        if isinstance(self._training, NetworkTraining):
+            leaves = named_leaves(self._training.model(model))
+            arrays: dict[str, Array] = {
+                name: np.asarray(jax.device_get(leaf))[None, None] for name, leaf in leaves.items()
+            }
+        else:
+            arrays = dict(model)
+        self._directory.finish(arrays)
+        self._write(state="finished")
+
+    def failed(self, why: str) -> None:
+        """Say that it ended, and why."""
+        self._write(state="failed", why=why)
+
+    def _write(self, **told: Any) -> None:
+        self._told |= told
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        content = json.dumps(self._told | {"at": now, "time": time.time()}, indent=2)
+        write_atomically(self._status, (content + "\n").encode())
+
+
+def _place(name: str, agent: int) -> tuple[str | None, str, str]:
+    """(whose model, split, metric) of a number that an agent has told."""
+    if name in ("return", "discounted_return", "objective"):
+        return metrics.AVERAGE, metrics.TRAIN, name
+    if name.startswith("own_"):
+        return str(agent), metrics.TRAIN, name.removeprefix("own_")
+    if name in (metrics.LOSS, metrics.EXPLORED, metrics.UPDATES):
+        return str(agent), metrics.LEARNING, name
+    return None, "", ""
+
+
+def _directory(runs: Path, experiment: AnyExperiment) -> RunDirectory:
+    runs.mkdir(parents=True, exist_ok=True)
+    if isinstance(experiment, Experiment):
+        return RunDirectory.create(runs, experiment)
+    path = runs / experiment.directory_name
+    path.mkdir(exist_ok=True)
+    if not (path / EXPERIMENT).exists():
+        write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
+    return RunDirectory(path, experiment)
+
+
+def _name(path: Path) -> str:
+    """The name of the training in a run directory, given once: agents keep a state for each."""
+    file = path / TRAINING
+    if not file.exists():
+        write_atomically(file, uuid4().hex.encode())
+    return file.read_text().strip()
+
+
+def training_of(
+    experiment: AnyExperiment, secret: int | None = None
+) -> NetworkTraining | TableTraining:
+    """The server's side of an experiment."""
+    if isinstance(experiment, TabularExperiment):
+        return TableTraining(experiment)
+    return NetworkTraining(experiment, secret)

@@ -1,0 +1,169 @@
+"""`fedrl server`: SuperLink, nginx and the training, on the server's machine."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.files import locked, write_atomically
+from fedrl.flower.processes import (
+    environment,
+    name_of,
+    program,
+    refuse_if_taken,
+    start,
+    stop,
+    until_told,
+    wait_for_port,
+)
+from fedrl.flower.settings import LOOPBACK, Deployment, Folder
+
+PATIENCE = 120.0
+CONNECTION = "federation"
+NODES = "nodes.json"
+
+
+def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Train until the experiment is finished, or fails; `tell` hears the status as it changes.
+
+    A training that was interrupted goes on from its last round.
+    """
+    deployment, experiment = folder.deployment(), folder.experiment()
+    server = folder.server.resolve()
+    with until_told(), locked(server), ExitStack() as stack:
+        finished = folder.runs / experiment.directory_name / "models.npz"
+        if finished.exists():
+            raise FedrlError(
+                f"this training is finished: {finished.parent} (`fedrl report` shows it). For "
+                "another one, change the experiment or make a new federation"
+            )
+        folder.status.unlink(missing_ok=True)
+        nginx = _nginx(deployment)
+        refuse_if_taken(deployment.control_port, LOOPBACK, "control_port")
+        home = server / "flower"
+        env = environment(home)
+        superlink = start(_superlink(server, deployment), server / "superlink.log", env)
+        stack.callback(stop, superlink)
+        wait_for_port(deployment.control_port, superlink, server / "superlink.log", PATIENCE)
+        proxy = None
+        if nginx is not None:
+            refuse_if_taken(deployment.port, "0.0.0.0", "port")
+            proxy = start([nginx, "-c", str(server / "nginx.conf")], server / "nginx.log")
+            stack.callback(stop, proxy)
+            wait_for_port(deployment.port, proxy, server / "nginx.log", PATIENCE)
+        _configure(home, server, deployment)
+        write_atomically(server / NODES, json.dumps(_registered(server, env)).encode())
+        _flwr(["run", str(server / "app"), CONNECTION, *_run_config(server)], env)
+        children = [child for child in (superlink, proxy) if child is not None]
+        return _watch(folder, children, tell)
+
+
+def _nginx(deployment: Deployment) -> str | None:
+    if deployment.proxy == "none":
+        return None
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise FedrlError(
+            "nginx is missing (on Debian: apt install nginx-light): it keeps everybody but agents "
+            'away from the server. Where all agents run on this machine, proxy = "none" in '
+            "federation.toml does without"
+        )
+    return found
+
+
+def _superlink(server: Path, deployment: Deployment) -> list[str]:
+    return [
+        program("flower-superlink"),
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(deployment.control_port),
+        "--ssl-certfile",
+        str(server / "server.pem"),
+        "--ssl-keyfile",
+        str(server / "server.key"),
+        "--ssl-ca-certfile",
+        str(server / "ca.pem"),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def _configure(home: Path, server: Path, deployment: Deployment) -> None:
+    """Tell Flower's command line where our SuperLink is."""
+    home.mkdir(exist_ok=True)
+    connection = {
+        "address": f"{LOOPBACK}:{deployment.control_port}",
+        "root-certificates": str(server / "ca.pem"),
+    }
+    config = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
+    write_atomically(home / "config.toml", tomli_w.dumps(config).encode())
+
+
+def _registered(server: Path, env: dict[str, str]) -> dict[str, int]:
+    """Let the agents' keys in; which agent a node is, by node id."""
+
+    def register(key: Path) -> tuple[str, int]:
+        told = _flwr(["supernode", "register", str(key), CONNECTION], env)
+        return str(told["node-id"]), int(key.stem)
+
+    with ThreadPoolExecutor(4) as pool:
+        return dict(pool.map(register, (server / "keys").glob("*.pub")))
+
+
+def _run_config(server: Path) -> list[str]:
+    return ["--run-config", f"server={json.dumps(str(server))}"]
+
+
+def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
+    """One of Flower's commands, and what it says."""
+    command = [program("flwr"), *arguments, "--format", "json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    try:
+        told: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        told = {}
+    if not told.get("success"):
+        why = told.get("error-message") or done.stderr.strip() or done.stdout.strip()
+        raise FedrlError(f"flwr {' '.join(arguments[:2])} failed: {why}")
+    return told
+
+
+def _watch(
+    folder: Folder,
+    children: "list[subprocess.Popen[bytes]]",
+    tell: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Until the training has ended."""
+    before = None
+    while True:
+        status = read_status(folder)
+        if status is not None and status != before:
+            tell(status)
+            before = status
+        if status is not None and status["state"] in ("finished", "failed"):
+            return status
+        for child in children:
+            if child.poll() is not None:
+                raise FedrlError(
+                    f"{name_of(child)} has ended: see the logs in {folder.server}. Start the "
+                    "server again to go on from the last round"
+                )
+        time.sleep(0.2)
+
+
+def read_status(folder: Folder) -> dict[str, Any] | None:
+    """What the training last said of itself."""
+    try:
+        status: dict[str, Any] = json.loads(folder.status.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return status

@@ -1,0 +1,208 @@
+"""What the server trains: which rounds there are, who takes part, what comes of their answers."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl.evaluate import greedy_returns
+from fedrl.exact.lanes import mean_over_agents
+from fedrl.experiment.plan import plan
+from fedrl.experiment.run_directory import named_leaves
+from fedrl.experiment.settings import Experiment
+from fedrl.experiment.tables import TabularExperiment
+from fedrl.federation.aggregate import Communication
+from fedrl.federation.local_engine import chosen, server_keys
+from fedrl.federation.private import Private
+from fedrl.federation.rounds import PLATEAU
+from fedrl.flower.messages import Arrays
+from fedrl.flower.table_work import TABLE, first_table
+from fedrl.flower.work import REPLICATE, like
+from fedrl.keys import Purpose, replicate_key
+
+
+class Planned(NamedTuple):
+    """One round."""
+
+    number: int
+    E: int
+    """Local work of those who take part; 0 in the last one, which only evaluates."""
+    trained: int
+    """What has been trained before it."""
+    evaluate: bool
+    """Whether the agents first evaluate the model they are sent."""
+
+
+class Training(Protocol):
+    """The server's side of an algorithm."""
+
+    agents: int
+    rounds: list[Planned]
+
+    def first(self) -> Arrays:
+        """The model to begin with; its shapes are what answers must have."""
+
+    @property
+    def sends_first(self) -> bool:
+        """Whether agents begin with that model, or each with one of its own."""
+
+    def takes_part(self, number: int) -> list[int]:
+        """The agents of a round, ascending."""
+
+    def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
+        """The new model from the agents' ones."""
+
+    def scale(self, objectives: list[float]) -> float:
+        """Factor on the step size, from the mean objectives of the rounds so far."""
+
+    def held_out(self, model: Arrays, trained: int) -> dict[str, list[float]]:
+        """What the model is worth in the held-out environments, by metric."""
+
+
+class NetworkTraining:
+    """DQNAvg, DDPGAvg and their personalised variants."""
+
+    def __init__(self, experiment: Experiment, secret: int | None = None) -> None:
+        """`secret` seeds the noise of private aggregation; nobody may know it."""
+        self.experiment, self.agents = experiment, experiment.agents
+        self.rounds = _planned(experiment)
+        self._engine = experiment.engine
+        params = jax.jit(self._engine.first_params)(jnp.int32(REPLICATE))
+        self._params = jax.tree.map(lambda leaf: leaf[0], params)
+        self._shared, self._private = experiment.learner.split(self._params)
+        self._keys = server_keys(experiment.seed, jnp.int32(REPLICATE))
+        if secret is not None:
+            self._keys = self._keys._replace(noise=jax.random.key(secret))
+        self._held_out = self._thetas()
+
+    def first(self) -> Arrays:
+        return {name: np.asarray(leaf) for name, leaf in named_leaves(self._shared).items()}
+
+    @property
+    def sends_first(self) -> bool:
+        return self.experiment.initialisation == "shared"
+
+    def takes_part(self, number: int) -> list[int]:
+        key = jax.random.fold_in(self._keys.choosing, number - 1)
+        who = chosen(key, self.agents, self.experiment.participants)
+        return [int(agent) for agent in who]
+
+    def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
+        agents = sorted(answers)
+        stacked = {name: np.stack([answers[i][name] for i in agents]) for name in before}
+        aggregator = self.experiment.aggregator
+        aggregator.check(self.agents, len(agents))
+        communication = Communication(
+            before=before if self.sends_first else None,
+            agents=jnp.array(agents),
+            key=jax.random.fold_in(self._keys.noise, number - 1),
+        )
+        model = jax.jit(aggregator.apply)(stacked, communication)
+        return {name: np.asarray(leaf) for name, leaf in model.items()}
+
+    def scale(self, objectives: list[float]) -> float:
+        return 1.0
+
+    def held_out(self, model: Arrays, trained: int) -> dict[str, list[float]]:
+        experiment = self.experiment
+        if not experiment.held_out or experiment.evaluation.where == "own":
+            return {}
+        key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
+        key = jax.random.fold_in(key, trained)
+        params = self.model(model)
+        played = _played(experiment, params, self._held_out, key)
+        names = ("return", "discounted_return")
+        return {n: [float(x) for x in values[0]] for n, values in zip(names, played, strict=True)}
+
+    def model(self, model: Arrays) -> Any:
+        """The parameters, with what is private as it is before any training."""
+        import equinox as eqx
+
+        return eqx.combine(like(self._shared, model), self._private)
+
+    def epsilon(self, rounds: int) -> float | None:
+        """What privacy has been spent, if there is any."""
+        aggregator = self.experiment.aggregator
+        return aggregator.epsilon(rounds) if isinstance(aggregator, Private) else None
+
+    def _thetas(self) -> jax.Array:
+        experiment = self.experiment
+        key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.HELD_OUT)
+        return experiment.family.sample(key, experiment.held_out)
+
+
+class TableTraining:
+    """QAvg and PAvg with known dynamics."""
+
+    def __init__(self, experiment: TabularExperiment) -> None:
+        self.experiment, self.agents = experiment, experiment.agents
+        E, updates = experiment.E, experiment.updates
+        starts = range(0, updates, E)
+        self.rounds = [
+            Planned(i + 1, min(E, updates - start), start, True) for i, start in enumerate(starts)
+        ]
+        self.rounds.append(Planned(len(starts) + 1, 0, updates, True))
+
+    def first(self) -> Arrays:
+        return {TABLE: first_table(self.experiment)}
+
+    @property
+    def sends_first(self) -> bool:
+        return True
+
+    def takes_part(self, number: int) -> list[int]:
+        return list(range(self.agents))
+
+    def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
+        tables = np.stack([answers[i][TABLE] for i in sorted(answers)], -1)
+        with jax.enable_x64(True):
+            mean = mean_over_agents(jnp.asarray(tables), len(answers))
+            return {TABLE: np.asarray(mean)[..., 0]}
+
+    def scale(self, objectives: list[float]) -> float:
+        """Decays at plateaus, as in `fedrl.federation.rounds`."""
+        scale, decay = 1.0, self.experiment.decay or 1.0
+        for r in range(len(objectives) + 1):
+            if r > 2:
+                one_ago, two_ago = objectives[r - 1], objectives[r - 2]
+                scale *= decay if one_ago - two_ago < PLATEAU * two_ago else 1.0
+        return scale
+
+    def held_out(self, model: Arrays, trained: int) -> dict[str, list[float]]:
+        return {}
+
+    def epsilon(self, rounds: int) -> float | None:
+        return None
+
+
+def _planned(experiment: Experiment) -> list[Planned]:
+    """The rounds of an experiment, and one more that evaluates the last model."""
+    evaluated = {leg.trained for leg in plan(experiment) if leg.evaluates}
+    E = int(experiment.E)
+    rounds: list[Planned] = []
+    for trained in range(0, experiment.updates, E):
+        length = min(E, experiment.updates - trained)
+        rounds.append(Planned(len(rounds) + 1, length, trained, trained in evaluated))
+    return [*rounds, Planned(len(rounds) + 1, 0, experiment.updates, True)]
+
+
+def _played(experiment: Experiment, params: Any, theta: jax.Array, key: jax.Array) -> Any:
+    learner, episodes = experiment.learner, experiment.evaluation.episodes
+
+    @jax.jit
+    def play(params: Any, theta: jax.Array, key: jax.Array) -> Any:
+        models = jax.tree.map(lambda leaf: leaf[None], params)
+        return greedy_returns(
+            experiment.family,
+            learner.policy,
+            models,
+            theta,
+            key,
+            episodes=episodes,
+            gamma=learner.gamma,
+            first=experiment.agents,
+        )
+
+    return jax.device_get(play(params, theta, key))

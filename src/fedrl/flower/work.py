@@ -1,0 +1,184 @@
+"""What one agent does in its own environment, in a round: the algorithms of both engines."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl.evaluate import greedy_returns
+from fedrl.experiment.run_directory import named_leaves
+from fedrl.experiment.settings import Experiment
+from fedrl.federation.agent import Seen, nothing_seen, stacked
+from fedrl.federation.local_engine import Environments, Federation, LocalEngine
+from fedrl.flower.messages import Array, Arrays
+from fedrl.keys import Purpose, replicate_key
+
+# A network is one repetition.
+REPLICATE = 0
+
+
+class Work(Protocol):
+    """An agent's algorithm. States are trees of arrays; models are shared leaves by name."""
+
+    @property
+    def shapes(self) -> Arrays:
+        """What a model looks like; the numbers mean nothing."""
+
+    def begin(self, model: Arrays) -> Any:
+        """An agent that has not learnt yet; from its own first parameters if there is no model."""
+
+    def receive(self, state: Any, model: Arrays) -> Any:
+        """The agent with the server's model."""
+
+    def train(self, state: Any, E: int, trained: int, scale: float) -> Any:
+        """E units of local work."""
+
+    def shared(self, state: Any) -> Arrays:
+        """What leaves the agent."""
+
+    def evaluate(self, state: Any, trained: int) -> tuple[Any, dict[str, float]]:
+        """How good the model is here, and what was met since somebody last asked."""
+
+    def restore(self, leaves: list[Array]) -> Any | None:
+        """The state from its leaves; None if they are not of such a state."""
+
+
+class NetworkWork:
+    """An agent of DQNAvg, DDPGAvg and their personalised variants, in a simulated environment.
+
+    The same programs as in the local engine, for a federation of one: an agent's random numbers
+    depend on its number and not on who else there is.
+    """
+
+    def __init__(self, experiment: Experiment, agent: int, theta: Any) -> None:
+        """`theta` as the family describes it; None: the one that is drawn for this agent."""
+        self.experiment, self.agent = experiment, agent
+        given: Any = drawn_theta(experiment, agent) if theta is None else theta
+        self._theta = np.asarray(experiment.family.check_theta(given))[None]
+        self._train = jax.jit(self._trained, donate_argnums=0)
+        self._evaluate = jax.jit(self._evaluated)
+
+    @cached_property
+    def _engine(self) -> LocalEngine:
+        # One agent alone does all its work at once: no one to wait for, no one to talk to.
+        engine = self.experiment.engine
+        return replace(engine, communicates=False, participants=engine.agents)
+
+    @cached_property
+    def _environment(self) -> Environments:
+        numbers = jnp.array([self.agent])
+        of = jax.jit(self._engine.environments_of)
+        environment: Environments = of(jnp.int32(REPLICATE), numbers, jnp.asarray(self._theta))
+        return environment
+
+    @cached_property
+    def _first(self) -> Any:
+        """The agent's first parameters, with an axis of one agent in front."""
+        params = jax.jit(self._engine.first_params)(jnp.int32(REPLICATE))
+        return jax.tree.map(lambda leaf: leaf[self.agent : self.agent + 1], params)
+
+    @property
+    def shapes(self) -> Arrays:
+        return self.named(self._first)
+
+    def first(self, model: Arrays) -> Any:
+        """Parameters to begin with, with an axis of one agent in front."""
+        if not model:
+            return self._first
+        shared, private = self._split(self._first)
+        received = like(jax.tree.map(lambda leaf: leaf[0], shared), model)
+        return eqx.combine(jax.tree.map(lambda leaf: leaf[None], received), private)
+
+    def begin(self, model: Arrays) -> Federation:
+        state: Federation = jax.jit(self._engine.init)(self.first(model), self._environment)
+        return state
+
+    def receive(self, state: Federation, model: Arrays) -> Federation:
+        shared, _ = self._split(state.agents.learned.params)
+        tree = like(jax.tree.map(lambda leaf: leaf[0], shared), model)
+        receive = jax.jit(self._engine.receive)
+        received: Federation = receive(state, tree, self._environment)
+        return received
+
+    def train(self, state: Federation, E: int, trained: int, scale: float) -> Federation:
+        done: Federation = self._train(state, jnp.int32(E))
+        return done
+
+    def _trained(self, state: Federation, E: jax.Array) -> Federation:
+        return self._engine.advance(state, self._environment, jnp.int32(1), E)
+
+    def shared(self, state: Federation) -> Arrays:
+        return self.named(state.agents.learned.params)
+
+    def evaluate(self, state: Federation, trained: int) -> tuple[Federation, dict[str, float]]:
+        played = jax.device_get(self._evaluate(state.agents.learned.params, jnp.int32(trained)))
+        named = ("return", "discounted_return")
+        own = "own_" if self.experiment.learner.personal else ""
+        metrics = {own + name: float(x[0]) for name, x in zip(named, played, strict=True)}
+        seen = jax.device_get(state.agents.seen)
+        agents = state.agents._replace(seen=stacked(nothing_seen(), 1))
+        return state._replace(agents=agents), metrics | _met(seen)
+
+    def _evaluated(self, params: Any, trained: jax.Array) -> Any:
+        experiment, theta = self.experiment, jnp.asarray(self._theta)
+        key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
+        key = jax.random.fold_in(key, trained)
+        learner, episodes = experiment.learner, experiment.evaluation.episodes
+        return greedy_returns(
+            experiment.family,
+            learner.policy,
+            params,
+            theta,
+            key,
+            episodes=episodes,
+            gamma=learner.gamma,
+            own=True,
+            first=self.agent,
+        )
+
+    def restore(self, leaves: list[Array]) -> Federation | None:
+        return restored(lambda: self.begin({}), leaves)
+
+    def _split(self, params: Any) -> tuple[Any, Any]:
+        shared, private = self.experiment.learner.split(params)
+        return shared, private
+
+    def named(self, params: Any) -> Arrays:
+        """The shared leaves by name; `params` has an axis of one agent in front."""
+        shared, _ = self._split(params)
+        return {name: np.asarray(leaf)[0] for name, leaf in named_leaves(shared).items()}
+
+
+def drawn_theta(experiment: Experiment, agent: int) -> Array:
+    """The environment that the local engine would give an agent."""
+    return np.asarray(jax.jit(experiment.engine.thetas)(jnp.int32(REPLICATE))[agent])
+
+
+def restored(begin: Callable[[], Any], leaves: list[Array]) -> Any | None:
+    """Leaves as the tree that `begin` gives; None if they do not fit."""
+    shapes = jax.eval_shape(begin)
+    wanted = [(x.shape, x.dtype) for x in jax.tree.leaves(shapes)]
+    if wanted != [(x.shape, x.dtype) for x in leaves]:
+        return None
+    return jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(x) for x in leaves])
+
+
+def like(tree: Any, named: Arrays) -> Any:
+    """Arrays by name as a tree of the given structure."""
+    leaves = [jnp.asarray(named[name]) for name in named_leaves(tree)]
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def _met(seen: Seen) -> dict[str, float]:
+    """Means over what was met; nothing where nothing was."""
+    metrics = {"updates": float(seen.updates[0])}
+    if seen.updates[0]:
+        metrics["loss"] = float(seen.loss[0]) / int(seen.updates[0])
+    if seen.episodes[0]:
+        metrics["explored_return"] = float(seen.collected[0]) / int(seen.episodes[0])
+    return metrics

@@ -1,0 +1,72 @@
+"""The agent's worker: a process that stays, with compiled programs and memory in it.
+
+`python -m fedrl.flower.worker FOLDER` is what `fedrl agent` starts.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fedrl.compilation import use_compilation_cache
+from fedrl.errors import FedrlError
+from fedrl.experiment.settings import Experiment
+from fedrl.experiment.toml import read_settings
+from fedrl.flower.agent import Agent
+from fedrl.flower.attend import REFUSED
+from fedrl.flower.settings import AGENT, EXPERIMENT, AgentSettings, read_experiment
+from fedrl.flower.socket import listen, serve
+from fedrl.flower.table_work import TableWork
+from fedrl.flower.work import NetworkWork, Work
+
+STATE = "state"
+
+
+def agent_in(folder: Path) -> Agent:
+    """The agent of a folder, as its owner has described it."""
+    use_compilation_cache(folder / "compiled")
+    settings = read_settings(AgentSettings, folder / AGENT)
+    experiment = read_experiment(folder / EXPERIMENT)
+    work: Work
+    if not isinstance(experiment, Experiment):
+        mdp = folder / settings.mdp if settings.mdp else None
+        work = TableWork(experiment, settings.id, mdp)
+    elif settings.environment:
+        from fedrl.flower.gymnasium_work import GymnasiumWork
+
+        work = GymnasiumWork(experiment, settings.id, settings.environment)
+    else:
+        work = NetworkWork(experiment, settings.id, settings.theta or None)
+    return Agent(folder / STATE, work, experiment.digest)
+
+
+def main(folder: Path) -> None:
+    """Answer until whoever started us is gone."""
+    parent = os.getppid()
+
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    agent = _agent_or_exit(folder)
+    listening = listen(folder)
+    print("ready", flush=True)
+    serve(listening, agent.answer)
+
+
+def _agent_or_exit(folder: Path) -> Agent:
+    try:
+        return agent_in(folder)
+    except FedrlError as error:
+        print(error, file=sys.stderr, flush=True)
+        sys.exit(REFUSED)
+
+
+if __name__ == "__main__":
+    if sys.argv[2:] == ["--check"]:
+        _agent_or_exit(Path(sys.argv[1]).resolve())
+    else:
+        main(Path(sys.argv[1]).resolve())
