@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from fedrl.compilation import use_compilation_cache
+
 if TYPE_CHECKING:
     from fedrl.experiment.run_directory import RunDirectory
 

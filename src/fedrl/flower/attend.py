@@ -1,6 +1,7 @@
 """`fedrl agent`: an agent's worker and its SuperNode, on the agent's machine."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked
 from fedrl.experiment.toml import read_settings
+from fedrl.flower.preloaded import PROGRAM, write_shim
 from fedrl.flower.processes import environment, free_port, program, start, stop, until_told
 from fedrl.flower.settings import AGENT, AgentSettings, Folder
 
@@ -61,7 +63,12 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
         try:
             if warm:
                 kept.append(_Kept("the worker", path / WORKER_LOG, lambda: _worker(path)))
-            kept.append(_Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings)))
+                kept.append(
+                    _Kept("the preloaded ClientApp", path / WORKER_LOG, lambda: _preloaded(path))
+                )
+            kept.append(
+                _Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings, warm))
+            )
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
             while True:
                 for one in kept:
@@ -85,9 +92,17 @@ def _worker(path: Path) -> "subprocess.Popen[bytes]":
     return start(command, path / WORKER_LOG)
 
 
-def _supernode(path: Path, settings: AgentSettings) -> "subprocess.Popen[bytes]":
+def _preloaded(path: Path) -> "subprocess.Popen[bytes]":
+    return start([sys.executable, "-m", "fedrl.flower.preloaded", str(path)], path / WORKER_LOG)
+
+
+def _supernode(path: Path, settings: AgentSettings, warm: bool) -> "subprocess.Popen[bytes]":
     home = path / "flower"
     home.mkdir(exist_ok=True)
+    env = environment(home)
+    if warm:
+        shim = write_shim(path, program(PROGRAM))
+        env["PATH"] = f"{shim}{os.pathsep}{env['PATH']}"
     command = [
         program("flower-supernode"),
         "--superlink",
@@ -101,4 +116,4 @@ def _supernode(path: Path, settings: AgentSettings) -> "subprocess.Popen[bytes]"
         "--port",
         str(free_port()),
     ]
-    return start(command, path / NODE_LOG, environment(home))
+    return start(command, path / NODE_LOG, env)

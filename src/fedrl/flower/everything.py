@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fedrl.errors import FedrlError
@@ -34,13 +35,17 @@ def up(folder: Folder) -> None:
     commands = {"server": ["server", str(folder.path)]}
     commands |= {f"agent {i}": ["agent", str(folder.path), "--id", str(i)] for i in agents}
     started: dict[str, dict[str, Any]] = {}
-    for name, arguments in commands.items():
-        where = folder.server if name == "server" else folder.agent(int(name.split()[1]))
-        command = [sys.executable, "-m", "fedrl", *arguments]
-        process = start(command, where / "fedrl.log", outlives=True)
-        started[name] = {"pid": process.pid, "began": _began(process.pid)}
-        # After each one: whatever happens now, `down` finds what runs.
-        write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
+    try:
+        for name, arguments in commands.items():
+            where = folder.server if name == "server" else folder.agent(int(name.split()[1]))
+            command = [sys.executable, "-m", "fedrl", *arguments]
+            process = start(command, where / "fedrl.log", outlives=True)
+            started[name] = {"pid": process.pid, "began": _began(process.pid)}
+            # After each one: whatever happens now, `down` finds what runs.
+            write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
+    except BaseException:
+        down(folder)
+        raise
 
 
 def down(folder: Folder) -> list[str]:

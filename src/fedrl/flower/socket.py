@@ -29,14 +29,14 @@ def ask_worker(folder: Path, instruction: Instruction) -> Answer | Refusal | Non
     return answer
 
 
-def listen(folder: Path) -> socket.socket:
-    """A socket that only the folder's owner can open; whatever an earlier worker left is gone."""
+def listen(folder: Path, name: str = SOCKET) -> socket.socket:
+    """A socket that only the folder's owner can open; what an earlier process left is gone."""
     with _in(folder):
-        Path(SOCKET).unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
-            listening.bind(SOCKET)
+            listening.bind(name)
         finally:
             os.umask(before)
     listening.listen()
