@@ -193,5 +193,9 @@ class Run:
         index = 0 if agent is None else agent + 1
         stored = self._directory.models()
         structure = Programs(experiment).shape_of_models()
+        if index >= min(leaf.shape[1] for leaf in stored.values()):
+            raise FedrlError(
+                "the agents of this run kept their own models on their machines: leave `agent` out"
+            )
         leaves = [stored[name][:, index] for name in named_leaves(structure)]
         return jax.tree.unflatten(jax.tree.structure(structure), leaves)

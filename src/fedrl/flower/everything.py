@@ -13,7 +13,7 @@ from typing import Any
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import write_atomically
 from fedrl.flower.processes import GRACE, start
-from fedrl.flower.serve import read_status
+from fedrl.flower.serve import NODES, PATIENCE, read_status
 from fedrl.flower.settings import Folder
 
 PROCESSES = "processes.json"
@@ -31,7 +31,8 @@ def up(folder: Folder) -> None:
     expected = folder.experiment().agents
     if agents != list(range(expected)):
         raise FedrlError(f"{folder.path} has agents {agents}, the experiment has {expected}")
-    folder.status.unlink(missing_ok=True)
+    for of_before in (folder.status, folder.server / NODES):
+        of_before.unlink(missing_ok=True)
     commands = {"server": ["server", str(folder.path)]}
     commands |= {f"agent {i}": ["agent", str(folder.path), "--id", str(i)] for i in agents}
     started: dict[str, dict[str, Any]] = {}
@@ -43,9 +44,20 @@ def up(folder: Folder) -> None:
             started[name] = {"pid": process.pid, "began": _began(process.pid)}
             # After each one: whatever happens now, `down` finds what runs.
             write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
+            if name == "server":
+                _wait_for_registration(folder, process)
     except BaseException:
         down(folder)
         raise
+
+
+def _wait_for_registration(folder: Folder, server: "subprocess.Popen[bytes]") -> None:
+    """Agents that come before they are known are turned away, and try again for long."""
+    until = time.monotonic() + PATIENCE
+    while not (folder.server / NODES).exists() and server.poll() is None:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
 
 
 def down(folder: Folder) -> list[str]:

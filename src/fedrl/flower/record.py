@@ -159,7 +159,7 @@ def _name(path: Path) -> str:
 
 
 def training_of(
-    experiment: AnyExperiment, secret: int | None = None
+    experiment: AnyExperiment, secret: bytes | None = None
 ) -> NetworkTraining | TableTraining:
     """The server's side of an experiment."""
     if isinstance(experiment, TabularExperiment):

@@ -45,7 +45,8 @@ def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, A
                 f"this training is finished: {finished.parent} (`fedrl report` shows it). For "
                 "another one, change the experiment or make a new federation"
             )
-        folder.status.unlink(missing_ok=True)
+        for of_before in (folder.status, server / NODES):
+            of_before.unlink(missing_ok=True)
         nginx = _nginx(deployment)
         refuse_if_taken(deployment.control_port, LOOPBACK, "control_port")
         home = server / "flower"

@@ -89,7 +89,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = Folder(Path(str(context.run_config["server"])).parent)
     log = _log(folder.server / "server.log")
     deployment = folder.deployment()
-    training = training_of(folder.experiment(), secrets.randbits(63))
+    training = training_of(folder.experiment(), secrets.token_bytes(8))
     nodes = json.loads((folder.server / NODES).read_text())
     agents = {int(node): int(agent) for node, agent in nodes.items()}
     record = Record(folder.runs, training, folder.status)

@@ -64,8 +64,8 @@ class Training(Protocol):
 class NetworkTraining:
     """DQNAvg, DDPGAvg and their personalised variants."""
 
-    def __init__(self, experiment: Experiment, secret: int | None = None) -> None:
-        """`secret` seeds the noise of private aggregation; nobody may know it."""
+    def __init__(self, experiment: Experiment, secret: bytes | None = None) -> None:
+        """`secret`, 8 bytes, seeds the noise of private aggregation; nobody may know it."""
         self.experiment, self.agents = experiment, experiment.agents
         self.rounds = _planned(experiment)
         self._engine = experiment.engine
@@ -74,7 +74,9 @@ class NetworkTraining:
         self._shared, self._private = experiment.learner.split(self._params)
         self._keys = server_keys(experiment.seed, jnp.int32(REPLICATE))
         if secret is not None:
-            self._keys = self._keys._replace(noise=jax.random.key(secret))
+            data = np.frombuffer(secret, np.uint32)
+            noise = jax.random.wrap_key_data(jnp.asarray(data), impl="threefry2x32")
+            self._keys = self._keys._replace(noise=noise)
         self._held_out = self._thetas()
 
     def first(self) -> Arrays:
