@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     from fedrl.experiment.settings import Experiment
 
     name, *rest = arguments
-    default = _start_from(name)
+    default, rest = _with_aggregator(_start_from(name), rest)
 
     @dataclass(frozen=True)
     class Command:
@@ -51,7 +51,8 @@ def run(arguments: list[str]) -> int:
         command = tyro.cli(
             Command,
             prog=f"fedrl run {name}",
-            description="Train. Every setting of the experiment can be given.",
+            description="Train. Every setting of the experiment can be given. `--aggregator NAME` "
+            "(median, trimmed-mean, krum, private) chooses another one; its settings then follow.",
             args=rest,
             default=Command(experiment=default),
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands),
@@ -72,6 +73,36 @@ def run(arguments: list[str]) -> int:
             print(f"# {command.out / one.directory_name}")
         return 0
     return carry_out_and_report(begin(experiments, command.out))
+
+
+def _with_aggregator(
+    experiment: "Experiment", arguments: list[str]
+) -> tuple["Experiment", list[str]]:
+    """Take `--aggregator NAME` out of the arguments: which settings there are depends on it."""
+    from dataclasses import replace
+    from typing import get_args
+
+    from fedrl.errors import FedrlError, unknown_name
+    from fedrl.experiment.settings import Aggregating
+
+    flag = "--aggregator"
+    words = [part for word in arguments for part in _split(word, flag)]
+    if flag not in words:
+        return experiment, arguments
+    place = words.index(flag)
+    known = {kind.name: kind for kind in get_args(Aggregating)}
+    chosen = words[place + 1 : place + 2]
+    if not chosen:
+        raise FedrlError(f"{flag} needs a name: one of {', '.join(sorted(known))}")
+    if chosen[0] not in known:
+        raise unknown_name("aggregator", chosen[0], known)
+    experiment = replace(experiment, aggregator=known[chosen[0]]())
+    return experiment, words[:place] + words[place + 2 :]
+
+
+def _split(word: str, flag: str) -> list[str]:
+    """`--flag=value` as two words."""
+    return word.split("=", 1) if word.startswith(f"{flag}=") else [word]
 
 
 def _start_from(name: str) -> "Experiment":

@@ -9,6 +9,7 @@ from fedrl.experiment.legs import Start
 from fedrl.experiment.memory import refuse_what_does_not_fit
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.settings import Experiment
+from fedrl.federation.private import Private
 from fedrl.learners.replay import row_bytes
 from fedrl.progress import RunProgress, Silence
 
@@ -27,10 +28,16 @@ def in_words(experiment: Experiment) -> str:
     E = f"E = {int(experiment.E)}" if experiment.communicates else "no communication"
     rows = experiment.agents * experiment.seeds * experiment.learner.replay
     megabytes = rows * row_bytes(*experiment.family.remembered) / 1e6
-    return (
+    if experiment.participants < experiment.agents:
+        E += f" with {experiment.participants} agents at a time"
+    words = (
         f"{experiment.name}: {experiment.agents} agents x {experiment.seeds} seeds, "
         f"{experiment.updates:,} {experiment.unit} each, {E}; replay {megabytes:,.0f} MB"
     )
+    if isinstance(experiment.aggregator, Private):
+        aggregator, rounds = experiment.aggregator, experiment.rounds
+        words += f"; epsilon {aggregator.epsilon(rounds):.3g} at delta {aggregator.delta:g}"
+    return words
 
 
 def go_on(directory: RunDirectory, console: Console) -> None:

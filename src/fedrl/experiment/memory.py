@@ -17,7 +17,7 @@ COPIES = 3
 
 def needed_bytes(experiment: Experiment) -> int:
     """A lower estimate: all agents of all seeds, the random numbers of a block, an evaluation."""
-    one = replace(experiment, agents=1, held_out=1, seeds=1)
+    one = replace(experiment.without_communication(), agents=1, held_out=1, seeds=1)
     programs = Programs(one)
     thetas = jax.eval_shape(programs.thetas, jnp.int32(0))
     shapes = jax.tree.leaves(jax.eval_shape(programs.init, jnp.int32(0), thetas))

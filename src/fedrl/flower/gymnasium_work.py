@@ -131,7 +131,7 @@ class GymnasiumWork:
         return state._replace(met=jnp.zeros(3)), metrics
 
     def restore(self, leaves: list[Array]) -> HostState | None:
-        state: HostState | None = restored(lambda: self.begin({}), leaves)
+        state: HostState | None = restored(self.begin({}), leaves)
         return state
 
     def _noise(self) -> Any:

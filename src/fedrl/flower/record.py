@@ -21,7 +21,8 @@ from fedrl.flower.messages import Answer, Arrays
 from fedrl.flower.settings import EXPERIMENT, AnyExperiment
 from fedrl.flower.training import NetworkTraining, Planned, TableTraining
 
-TRAINING = "training"
+TRAINING, COSTS = "training", "communication.csv"
+COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
 
 
 class Record:
@@ -75,6 +76,8 @@ class Record:
             self._told["lost"].append({"round": planned.number, "agent": agent, "why": why})
         compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
         total = self._told["bytes"]["total"] + sent + received
+        costs = (planned.number, len(answers), sent, received, sum(seconds), compute, seconds[1])
+        self._append(",".join(f"{x:.9g}" for x in costs))
         self._write(
             done=planned.number if planned.E else planned.number - 1,
             bytes={"sent": sent, "received": received, "total": total},
@@ -116,6 +119,13 @@ class Record:
             arrays = dict(model)
         self._directory.finish(arrays)
         self._write(state="finished")
+
+    def _append(self, row: str) -> None:
+        """To the costs of rounds; one that is done again after a kill has two rows."""
+        file = self.path / COSTS
+        new = not file.exists()
+        with file.open("a") as output:
+            output.write((COST_COLUMNS + "\n" if new else "") + row + "\n")
 
     def failed(self, why: str) -> None:
         """Say that it ended, and why."""

@@ -71,7 +71,7 @@ class TableWork:
 
     def restore(self, leaves: list[Array]) -> Agents | None:
         with jax.enable_x64(True):
-            state: Agents | None = restored(lambda: self.begin({}), leaves)
+            state: Agents | None = restored(self.begin({}), leaves)
             return state
 
     @cached_property

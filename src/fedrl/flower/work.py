@@ -1,6 +1,5 @@
 """What one agent does in its own environment, in a round: the algorithms of both engines."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -142,7 +141,10 @@ class NetworkWork:
         )
 
     def restore(self, leaves: list[Array]) -> Federation | None:
-        return restored(lambda: self.begin({}), leaves)
+        # Without tracing what is kept in this object: a tracer must not stay in it.
+        shapes = jax.eval_shape(self._engine.init, self._first, self._environment)
+        state: Federation | None = restored(shapes, leaves)
+        return state
 
     def _split(self, params: Any) -> tuple[Any, Any]:
         shared, private = self.experiment.learner.split(params)
@@ -159,9 +161,8 @@ def drawn_theta(experiment: Experiment, agent: int) -> Array:
     return np.asarray(jax.jit(experiment.engine.thetas)(jnp.int32(REPLICATE))[agent])
 
 
-def restored(begin: Callable[[], Any], leaves: list[Array]) -> Any | None:
-    """Leaves as the tree that `begin` gives; None if they do not fit."""
-    shapes = jax.eval_shape(begin)
+def restored(shapes: Any, leaves: list[Array]) -> Any | None:
+    """Leaves as a tree like the one given; None if they do not fit."""
     wanted = [(x.shape, x.dtype) for x in jax.tree.leaves(shapes)]
     if wanted != [(x.shape, x.dtype) for x in leaves]:
         return None
