@@ -33,12 +33,9 @@ def main() -> None:
     given = parser.parse_args()
     base = preset("cartpoles-dqnavg")
     updates = ROUNDS * given.E
-    experiment = for_network(
-        replace(
-            base, E=given.E, updates=updates, evaluation=replace(base.evaluation, every=updates)
-        ),
-        given.agents,
-    )
+    evaluation = replace(base.evaluation, every=updates)
+    shortened = replace(base, E=given.E, updates=updates, evaluation=evaluation)
+    experiment = replace(shortened, agents=given.agents, seeds=1)
     with tempfile.TemporaryDirectory() as folder:
         train(replace(experiment, name="warm-up"), out=folder, progress=False)
         begun = time.perf_counter()
