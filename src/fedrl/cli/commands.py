@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tyro
 
@@ -109,6 +109,8 @@ class List:
         from rich.table import Table
 
         from fedrl.experiment.presets import PRESETS
+        from fedrl.experiment.settings import Aggregating
+        from fedrl.experiment.tables import TABULAR_PRESETS
         from fedrl.families import CONTROL_FAMILIES, FAMILIES
         from fedrl.papers.jin2022.cells import TARGETS
         from fedrl.papers.jin2022.studies import BASES
@@ -127,6 +129,7 @@ class List:
         kinds: tuple[tuple[str, Mapping[str, type]], ...] = (
             ("families of simulated environments", CONTROL_FAMILIES),
             ("tabular families", FAMILIES),
+            ("aggregators", {k.name: k for k in get_args(Aggregating)}),
             ("tabular algorithms", ALGORITHMS),
         )
         targets = {
@@ -134,6 +137,7 @@ class List:
         } | {"claims": "its four claims about deep learning, on " + ", ".join(BASES)}
         described = {
             "presets, for `fedrl run`": presets,
+            "for federations only": dict.fromkeys(TABULAR_PRESETS, "exact tables"),
             **{
                 kind: {
                     name: f"{first_line(entry)} [dim]{escape(settings(entry))}[/]"
