@@ -19,11 +19,13 @@ from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
 from fedrl.federation.agent import Survives
+from fedrl.federation.aggregate import Mean
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.personalisation import Personal
 
 PARTS = {
+    "aggregator": Mean,
     "survives": Survives,
     "evaluation": Evaluation,
 }
@@ -75,6 +77,9 @@ VALID = {
     "learner.personal.head": st.booleans(),
     "learner.personal.normalisation": st.booleans(),
     "agents": counts,
+    # What goes with other settings: tests/federation/test_participation.py, test_aggregate.py.
+    "participation": st.just(1.0),
+    "aggregator.weights": st.just(()),
     "held_out": st.integers(0, 10**6),
     "E": st.one_of(st.just(inf), st.integers(1, 10), st.integers(1, 10).map(float)),
     "unit": st.sampled_from(["updates", "episodes"]),
@@ -260,6 +265,8 @@ OTHER = {
     "learner.personal.head": True,
     "learner.personal.normalisation": True,
     "agents": 17,
+    "participation": 0.5,
+    "aggregator.weights": (1.0, 2.0, 3.0, 4.0, 5.0),
     "held_out": 17,
     "E": inf,
     "unit": "episodes",
