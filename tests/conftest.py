@@ -43,3 +43,15 @@ def kept(tmp_path_factory):
 
     with compilations_kept(tmp_path_factory):
         yield
+
+
+@pytest.fixture
+def hasty():
+    """For programs that run once or twice: compiled in half the time, with few optimisations."""
+    import jax
+
+    name = "jax_disable_most_optimizations"
+    before = jax.config.read(name)
+    jax.config.update(name, True)
+    yield
+    jax.config.update(name, before)

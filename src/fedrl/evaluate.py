@@ -30,7 +30,7 @@ def greedy_returns(
     episodes: int,
     gamma: float,
     own: bool = False,
-    first: int = 0,
+    first: int | jax.Array = 0,
 ) -> Returns:
     """Play every model (first axis of each leaf) in every environment (rows of theta).
 

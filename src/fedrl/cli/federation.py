@@ -65,17 +65,19 @@ class Up:
 
     def run(self) -> int:
         from fedrl.flower.everything import down, up
+        from fedrl.flower.processes import until_told
 
         with_flower()
         folder = _folder(self.folder)
-        up(folder)
-        if self.detach:
-            print(f"started; fedrl federation status {self.folder}")
-            return 0
-        try:
-            return _follow(folder)
-        finally:
-            down(folder)
+        with until_told():
+            up(folder)
+            if self.detach:
+                print(f"started; fedrl federation status {self.folder}")
+                return 0
+            try:
+                return _follow(folder)
+            finally:
+                down(folder)
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,8 @@ def _follow(folder: "Folder") -> int:
 
     from rich.console import Console
 
-    from fedrl.flower.everything import status
+    from fedrl.errors import FedrlError
+    from fedrl.flower.everything import last_words, status
     from fedrl.progress import RunProgress
 
     print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
@@ -222,9 +225,7 @@ def _follow(folder: "Folder") -> int:
             if told["state"] in ("finished", "failed"):
                 break
             if "server" not in told["processes"]:
-                log = (folder.server / "fedrl.log").read_text().strip().splitlines()
-                print(f"the server has ended: {log[-1] if log else 'without a word'}")
-                return 1
+                raise FedrlError(f"the server has ended: {last_words(folder)}")
             time.sleep(0.3)
     return _ended(told)
 

@@ -6,6 +6,8 @@ either side, the agent gives the same answer and does not learn twice.
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +111,10 @@ class Agent:
             fits = about["format"] == FORMAT and about["experiment"] == self._experiment
         except Exception as error:
             self._training = None
-            raise FedrlError(f"{file}, the state of this agent, is damaged ({error})") from None
+            raise FedrlError(
+                f"{file}, the state of this agent, is damaged ({error}): move it away, and the "
+                "agent begins anew with the server's model"
+            ) from None
         state = self._work.restore(leaves) if fits else None
         if state is None:
             self._training = None
@@ -137,15 +142,23 @@ class Agent:
                 f"the state of this agent cannot be written to {file} ({error.strerror}); the "
                 "state before this round is still there"
             ) from None
-        trainings = sorted(self._folder.glob("*.npz"), key=lambda path: path.stat().st_mtime)
-        for old in trainings[:-KEPT]:
+        others = sorted(
+            (path for path in self._folder.glob("*.npz") if path != file),
+            key=lambda path: path.stat().st_mtime,
+        )
+        # And what a kill in the middle of writing has left.
+        for old in (*others[: 1 - KEPT], *self._folder.glob(".*.npz.*")):
             old.unlink()
 
-    def _locked(self) -> Any:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return locked(self._folder)
-        except OSError as error:
-            raise FedrlError(
-                f"{self._folder} cannot be used ({error.strerror}): the agent keeps its state there"
-            ) from None
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                stack.enter_context(locked(self._folder))
+            except OSError as error:
+                raise FedrlError(
+                    f"{self._folder} cannot be used ({error.strerror}): the agent keeps its state "
+                    "there"
+                ) from None
+            yield

@@ -12,11 +12,19 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked
 from fedrl.experiment.toml import read_settings
 from fedrl.flower.preloaded import PROGRAM, write_shim
-from fedrl.flower.processes import environment, free_port, program, start, stop, until_told
+from fedrl.flower.processes import (
+    environment,
+    free_port,
+    program,
+    start,
+    stop,
+    stop_at_last,
+    until_told,
+)
 from fedrl.flower.settings import AGENT, AgentSettings, Folder
 
 # Seconds before something that ended is started again: at first, and at most.
-SOONEST, LATEST = 0.5, 30.0
+SOONEST, LATEST = 0.5, 10.0
 WORKER_LOG, NODE_LOG = "worker.log", "supernode.log"
 # How a worker ends that its settings do not let work.
 REFUSED = 78
@@ -75,8 +83,7 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
                     one.look(tell)
                 time.sleep(0.2)
         finally:
-            for one in reversed(kept):
-                stop(one.process)
+            stop_at_last(*(one.process for one in kept))
 
 
 def _refuse_what_cannot_work(path: Path) -> None:

@@ -46,6 +46,8 @@ def up(folder: Folder) -> None:
             write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
             if name == "server":
                 _wait_for_registration(folder, process)
+                if process.poll() is not None:
+                    raise FedrlError(f"the server has ended: {last_words(folder)}")
     except BaseException:
         down(folder)
         raise
@@ -58,6 +60,12 @@ def _wait_for_registration(folder: Folder, server: "subprocess.Popen[bytes]") ->
         if time.monotonic() > until:
             break
         time.sleep(0.2)
+
+
+def last_words(folder: Folder) -> str:
+    """What the server said at last."""
+    log = (folder.server / "fedrl.log").read_text().strip().splitlines()
+    return log[-1].removeprefix("fedrl: ") if log else "without a word"
 
 
 def down(folder: Folder) -> list[str]:

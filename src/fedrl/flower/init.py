@@ -55,11 +55,12 @@ def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folde
     participants = getattr(experiment, "participants", experiment.agents)
     if deployment.quorum > participants:
         raise FedrlError(
-            f"quorum = {deployment.quorum}, but only {participants} agents take part in a round"
+            f"quorum = {deployment.quorum}, but only {participants} agents take part in a round: "
+            "lower it"
         )
+    temporary = path.parent / f".{path.name}.new"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f".{path.name}.new"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(mode=PRIVATE)
         _fill(Folder(temporary), path.resolve(), experiment, deployment)
@@ -68,6 +69,9 @@ def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folde
         temporary.rename(path)
     except OSError as error:
         raise FedrlError(f"{path} cannot be written ({error.strerror}): name another") from None
+    finally:
+        # There are private keys in it.
+        shutil.rmtree(temporary, ignore_errors=True)
     return Folder(path)
 
 
@@ -92,7 +96,7 @@ def _fill(folder: Folder, final: Path, experiment: AnyExperiment, deployment: De
     (server / "ca.pem").write_bytes(certificates.pem(by))
     (server / EXPERIMENT).write_text(settings)
     (server / FEDERATION).write_text(how)
-    (server / "nginx.conf").write_text(templates.nginx(final / "server", deployment))
+    (server / "nginx.conf").write_text(templates.nginx(deployment))
     (server / "fedrl-server.service").write_text(templates.server_unit(final))
     _write_app(server / "app")
     for number in range(experiment.agents):

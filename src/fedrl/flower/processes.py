@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from fedrl.flower.settings import LOOPBACK
 # Seconds a program has to leave when asked to.
 GRACE = 10.0
 PR_SET_PDEATHSIG = 1
+# How we are told to end.
+TOLD = (signal.SIGTERM, signal.SIGINT)
 
 
 def program(name: str) -> str:
@@ -71,19 +74,42 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def leave_with(pid: int) -> None:
+    """End this process when another one is gone, whatever it is doing."""
+
+    def watch() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, 0)
+                time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def name_of(process: "subprocess.Popen[bytes]") -> str:
     """Of the program."""
     return Path(str(process.args[0])).name  # type: ignore[index]
 
 
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    """Ask a program and all it has started to leave; make them if they do not."""
-    if process.poll() is None:
-        _signal_group(process.pid, signal.SIGTERM)
+def stop(*processes: "subprocess.Popen[bytes]") -> None:
+    """Ask programs and all they have started to leave; make them if they do not."""
+    for process in processes:
+        # Once: to Flower's programs a second time means at once.
+        if process.poll() is None:
+            _signal_group(process.pid, signal.SIGTERM)
+    for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
-    _signal_group(process.pid, signal.SIGKILL)
-    process.wait()
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def stop_at_last(*processes: "subprocess.Popen[bytes]") -> None:
+    """The same as the last thing we do: nobody can interrupt it."""
+    for number in TOLD:
+        signal.signal(number, signal.SIG_IGN)
+    stop(*processes)
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -98,7 +124,7 @@ def until_told() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {n: signal.signal(n, leave) for n in (signal.SIGTERM, signal.SIGINT)}
+    before = {n: signal.signal(n, leave) for n in TOLD}
     try:
         yield
     finally:

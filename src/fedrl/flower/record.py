@@ -54,6 +54,7 @@ class Record:
     def status(self, planned: Planned, present: Mapping[int, object]) -> None:
         """Who is there, and which round it is."""
         seen = {"state": "training", "round": planned.number, "trained": planned.trained}
+        seen["done"] = planned.number - 1
         alive = sorted(present)
         if self._told.get("alive") != alive or self._told.get("round") != planned.number:
             self._write(**seen, alive=alive)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedrl.errors import FedrlError
@@ -81,4 +82,8 @@ def _unpacked(records: RecordDict) -> Arrays:
     model = records[MODEL]
     if not isinstance(model, ArrayRecord):
         raise TypeError(f"the model is a {type(model).__name__}")
-    return {name: array.numpy() for name, array in model.items()}
+    arrays = {name: array.numpy() for name, array in model.items()}
+    # NumPy reads archives too, and these are no arrays.
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise TypeError("a leaf is not an array")
+    return arrays

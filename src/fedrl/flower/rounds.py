@@ -44,7 +44,7 @@ class _Round:
     instructions: dict[int, Instruction]
     workers: set[int]
     marks: dict[int, object] = field(default_factory=dict)
-    attempts: dict[int, int] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     sent: int = 0
@@ -103,19 +103,19 @@ class Server:
     def _answered(self, planned: Planned) -> _Round:
         """Ask the agents of a round and collect what they say, until the deadline."""
         round = self._asked(planned)
+        wanted = round.workers if planned.E else set(round.instructions)
+        needed = self._quorum(len(wanted))
         deadline = self._clock() + self._deployment.deadline
         while round.open:
             self._collect(round)
-            self._ask_again(round)
+            here = self._ask_again(round)
             if self._clock() > deadline:
-                for agent in sorted(round.open):
-                    self._lose(round, agent, "it did not answer before the deadline")
-                break
+                self._lose(round, round.open, "it did not answer before the deadline")
+            elif len(wanted & set(round.answers)) >= needed and not round.open & set(here):
+                self._lose(round, round.open, "it has gone")
             if round.open:
                 time.sleep(POLL)
-        wanted = round.workers if planned.E else set(round.instructions)
         valid = wanted & set(round.answers)
-        needed = self._quorum(len(wanted))
         if len(valid) < needed:
             reasons = "; ".join(f"agent {i}: {why}" for i, why in sorted(round.lost.items()))
             raise FedrlError(
@@ -166,7 +166,6 @@ class Server:
         round.sent += self._transport.send({i: round.instructions[i] for i in sorted(agents)})
         for agent in agents:
             round.marks[agent] = here[agent]
-            round.attempts[agent] = round.attempts.get(agent, 0) + 1
 
     def _collect(self, round: _Round) -> None:
         """Take what has come, and check it."""
@@ -186,18 +185,21 @@ class Server:
                 round.answers[agent] = answer
             else:
                 # Asked again it would say the same.
-                self._lose(round, agent, f"its answer was rejected: {wrong}")
+                self._lose(round, {agent}, f"its answer was rejected: {wrong}")
 
     def _failed(self, round: _Round, agent: int, reason: str) -> None:
         here = self._transport.present()
-        if round.attempts[agent] >= ATTEMPTS or agent not in here:
-            self._lose(round, agent, reason)
+        if here.get(agent) != round.marks[agent]:
+            return  # it was stopped over it, and is asked again when it is back
+        round.failures[agent] = round.failures.get(agent, 0) + 1
+        if round.failures[agent] >= ATTEMPTS:
+            self._lose(round, {agent}, reason)
             return
         self._log(f"round {round.planned.number}: agent {agent} failed ({reason}); asking again")
         self._send(round, {agent}, here)
 
-    def _ask_again(self, round: _Round) -> None:
-        """Whoever was restarted since it was asked has forgotten that it was."""
+    def _ask_again(self, round: _Round) -> Mapping[int, object]:
+        """Whoever was restarted since it was asked has forgotten that it was; who is there."""
         here = self._transport.present()
         again = {i for i in round.open if i in here and here[i] != round.marks[i]}
         if again:
@@ -205,10 +207,12 @@ class Server:
                 f"round {round.planned.number}: agents {sorted(again)} are back; asking again"
             )
             self._send(round, again, here)
+        return here
 
-    def _lose(self, round: _Round, agent: int, why: str) -> None:
-        round.lost[agent] = why
-        self._log(f"round {round.planned.number}: without agent {agent}: {why}")
+    def _lose(self, round: _Round, agents: set[int], why: str) -> None:
+        for agent in sorted(agents):
+            round.lost[agent] = why
+            self._log(f"round {round.planned.number}: without agent {agent}: {why}")
 
     def _quorum(self, asked: int) -> int:
         return min(self._deployment.quorum or asked // 2 + 1, asked)

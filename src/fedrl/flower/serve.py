@@ -1,12 +1,12 @@
 """`fedrl server`: SuperLink, nginx and the training, on the server's machine."""
 
 import json
+import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import tomli_w
 
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, write_atomically
+from fedrl.flower import templates
 from fedrl.flower.processes import (
     environment,
     name_of,
     program,
     refuse_if_taken,
     start,
-    stop,
+    stop_at_last,
     until_told,
     wait_for_port,
 )
@@ -28,7 +29,9 @@ from fedrl.flower.settings import LOOPBACK, Deployment, Folder
 
 PATIENCE = 120.0
 CONNECTION = "federation"
-NODES = "nodes.json"
+NODES, CONF = "nodes.json", "nginx.conf"
+# In the environment of the training's process: whom it must not outlive.
+SERVER = "FEDRL_SERVER"
 
 
 def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, A
     """
     deployment, experiment = folder.deployment(), folder.experiment()
     server = folder.server.resolve()
-    with until_told(), locked(server), ExitStack() as stack:
+    with until_told(), locked(server):
         finished = folder.runs / experiment.directory_name / "models.npz"
         if finished.exists():
             raise FedrlError(
@@ -49,22 +52,28 @@ def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, A
             of_before.unlink(missing_ok=True)
         nginx = _nginx(deployment)
         refuse_if_taken(deployment.control_port, LOOPBACK, "control_port")
-        home = server / "flower"
-        env = environment(home)
-        superlink = start(_superlink(server, deployment), server / "superlink.log", env)
-        stack.callback(stop, superlink)
-        wait_for_port(deployment.control_port, superlink, server / "superlink.log", PATIENCE)
-        proxy = None
         if nginx is not None:
             refuse_if_taken(deployment.port, "0.0.0.0", "port")
-            proxy = start([nginx, "-c", str(server / "nginx.conf")], server / "nginx.log")
-            stack.callback(stop, proxy)
-            wait_for_port(deployment.port, proxy, server / "nginx.log", PATIENCE)
-        _configure(home, server, deployment)
-        write_atomically(server / NODES, json.dumps(_registered(server, env)).encode())
-        _flwr(["run", str(server / "app"), CONNECTION, *_run_config(server)], env)
-        children = [child for child in (superlink, proxy) if child is not None]
-        return _watch(folder, children, tell)
+        home = server / "flower"
+        env = {**environment(home), SERVER: str(os.getpid())}
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            log = server / "superlink.log"
+            running.append(start(_superlink(server, deployment), log, env))
+            wait_for_port(deployment.control_port, running[-1], log, PATIENCE)
+            _configure(home, server, deployment)
+            nodes = _registered(server, env)
+            # The door opens last: agents that come before they are known are turned away.
+            if nginx is not None:
+                log = server / "nginx.log"
+                (server / CONF).write_text(templates.nginx(deployment))
+                running.append(start([nginx, "-p", str(server), "-c", CONF], log))
+                wait_for_port(deployment.port, running[-1], log, PATIENCE)
+            write_atomically(server / NODES, json.dumps(nodes).encode())
+            _flwr(["run", str(server / "app"), CONNECTION, *_run_config(server)], env)
+            return _watch(folder, running, tell)
+        finally:
+            stop_at_last(*running)
 
 
 def _nginx(deployment: Deployment) -> str | None:

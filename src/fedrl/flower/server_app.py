@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -12,14 +13,18 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedrl.errors import FedrlError
 from fedrl.flower.messages import Answer, Instruction, Refusal
+from fedrl.flower.processes import leave_with
 from fedrl.flower.record import Record, training_of
 from fedrl.flower.records import asking, size, told
 from fedrl.flower.rounds import Server
+from fedrl.flower.serve import NODES, SERVER
 from fedrl.flower.settings import Folder
 
-NODES = "nodes.json"
 # Who is there is asked at most so often, in seconds.
 LOOK = 1.0
+# What nobody has fetched so many seconds after the deadline is thrown away: whoever was away then
+# is not to begin with rounds that are over.
+LATE = 5.0
 
 app = ServerApp()
 
@@ -58,7 +63,7 @@ class FlowerTransport:
                     dst_node_id=self._nodes[agent],
                     message_type=MessageType.TRAIN,
                     group_id=str(instruction.round),
-                    ttl=self._deadline + 60,
+                    ttl=self._deadline + LATE,
                 )
             )
         keys = list(self._grid.push_messages(messages))
@@ -73,6 +78,7 @@ class FlowerTransport:
             if agent is None:
                 continue
             if message.has_error():
+                self._looked = -LOOK  # it may have gone: look again
                 came.append((agent, Refusal(str(message.error.reason))))
                 continue
             received += size(message.content)
@@ -86,6 +92,9 @@ class FlowerTransport:
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train until the experiment is finished; `server` in the run's settings is our folder."""
+    # Flower's programs would wait for ever for a server that was killed.
+    if SERVER in os.environ:
+        leave_with(int(os.environ[SERVER]))
     folder = Folder(Path(str(context.run_config["server"])).parent)
     log = _log(folder.server / "server.log")
     deployment = folder.deployment()

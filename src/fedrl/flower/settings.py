@@ -9,6 +9,7 @@ DIR/
 """
 
 import ipaddress
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedrl.experiment.tables import TabularExperiment, TabularFamilies
 from fedrl.experiment.toml import read_settings
 
 LOOPBACK = "127.0.0.1"
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 EXPERIMENT, FEDERATION, AGENT = "experiment.toml", "federation.toml", "agent.toml"
 
 AnyExperiment = Experiment | TabularExperiment
@@ -49,8 +51,11 @@ class Deployment:
 
     def __post_init__(self) -> None:
         arguments.of_kind("host", self.host, str)
-        if not self.host or any(c.isspace() or c in "/:;{}'\"" for c in self.host):
-            raise FedrlError(f"host must be a host name or an IPv4 address, got {self.host!r}")
+        if not _is_host(self.host):
+            raise FedrlError(
+                "host must be the name or the IPv4 address at which agents reach the server, "
+                f"without a port, got {self.host!r}"
+            )
         arguments.choice("proxy", self.proxy, ("nginx", "none"))
         positive = "a positive number"
         names = ("deadline", "patience", "norm_bound")
@@ -157,6 +162,17 @@ def read_experiment(path: Path) -> AnyExperiment:
     kind = family.get("kind") if isinstance(family, dict) else None
     tabular = kind in {family.name for family in get_args(TabularFamilies)}
     return read_settings(TabularExperiment, path) if tabular else read_settings(Experiment, path)
+
+
+def _is_host(host: str) -> bool:
+    """Whether one could connect there, going by its looks; it gets into a certificate."""
+    labels = host.split(".")
+    if labels[-1].isdigit():
+        try:
+            return not ipaddress.IPv4Address(host).is_unspecified
+        except ValueError:
+            return False
+    return len(host) < 254 and all(_LABEL.fullmatch(label) for label in labels)
 
 
 def is_loopback(host: str) -> bool:

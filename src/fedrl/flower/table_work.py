@@ -24,14 +24,14 @@ class TableWork:
 
     def __init__(self, experiment: TabularExperiment, agent: int, mdp: Path | None = None) -> None:
         self.experiment, self.agent = experiment, agent
-        self._file = mdp
+        self._own = None if mdp is None else _transitions(mdp, experiment.family)
 
     @cached_property
     def _mdps(self) -> MDPs:
         """The agent's own environment, as one lane."""
         family, experiment = self.experiment.family, self.experiment
         task = family.task(agents=experiment.agents, seed=experiment.seed)
-        P = task.P[0, self.agent] if self._file is None else _transitions(self._file, family)
+        P = task.P[0, self.agent] if self._own is None else self._own
         return MDPs(
             P=jnp.asarray(P)[..., None],
             R=jnp.asarray(task.R[0])[..., None],
@@ -66,8 +66,8 @@ class TableWork:
 
     def evaluate(self, state: Agents, trained: int) -> tuple[Agents, dict[str, float]]:
         with jax.enable_x64(True):
-            policy = self.experiment.learner.policy(state.table)
-            return state, {"objective": float(objective(self._mdps, policy)[0])}
+            found = _objective(self.experiment.learner, state.table, self._mdps)
+            return state, {"objective": float(found[0])}
 
     def restore(self, leaves: list[Array]) -> Agents | None:
         with jax.enable_x64(True):
@@ -96,6 +96,11 @@ def first_table(experiment: TabularExperiment) -> Array:
 
 
 @partial(jax.jit, static_argnums=0)
+def _objective(learner: Any, table: jax.Array, mdps: MDPs) -> jax.Array:
+    return objective(mdps, learner.policy(table))
+
+
+@partial(jax.jit, static_argnums=0)
 def _local_phase(
     learner: Any,
     agents: Agents,
@@ -120,7 +125,7 @@ def _transitions(file: Path, family: Any) -> Array:
     shape = (family.states, family.actions, family.states)
     try:
         P = np.asarray(np.load(file, allow_pickle=False), np.float64)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, TypeError, ValueError) as error:
         raise FedrlError(f"cannot read the dynamics in {file}: {error}") from None
     if P.shape != shape or not np.allclose(P.sum(-1), 1) or (P < 0).any():
         raise FedrlError(f"{file} must hold probabilities of shape {shape} that sum to 1")

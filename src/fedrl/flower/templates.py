@@ -1,5 +1,6 @@
 """Texts of the files that `fedrl federation init` writes."""
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -33,15 +34,19 @@ AGENT_HEADER = """\
 """
 
 
-def nginx(server: Path, deployment: Deployment) -> str:
-    """A proxy that lets the agents' path through and nothing else."""
+def nginx(deployment: Deployment) -> str:
+    """A proxy that lets the agents' path through and nothing else.
+
+    Paths are relative to the server's folder, which may be anywhere.
+    """
     return f"""\
+# Written by `fedrl server` from federation.toml.
 # Agents reach the server here. Only Flower's fleet API passes: whoever reaches the control API of
 # the SuperLink controls its runs, so that one stays on the loopback.
 worker_processes 1;
 daemon off;
-pid {server}/nginx.pid;
-error_log {server}/nginx.log warn;
+pid nginx.pid;
+error_log nginx.log warn;
 
 events {{
     worker_connections 1024;
@@ -51,11 +56,11 @@ http {{
     access_log off;
     server_tokens off;
     client_max_body_size 1g;
-    client_body_temp_path {server}/nginx-body;
-    proxy_temp_path {server}/nginx-proxy;
-    fastcgi_temp_path {server}/nginx-fastcgi;
-    uwsgi_temp_path {server}/nginx-uwsgi;
-    scgi_temp_path {server}/nginx-scgi;
+    client_body_temp_path nginx-body;
+    proxy_temp_path nginx-proxy;
+    fastcgi_temp_path nginx-fastcgi;
+    uwsgi_temp_path nginx-uwsgi;
+    scgi_temp_path nginx-scgi;
 
     upstream superlink {{
         server 127.0.0.1:{deployment.control_port};
@@ -65,16 +70,20 @@ http {{
     server {{
         listen {deployment.port} ssl;
         server_name {deployment.host};
-        ssl_certificate {server}/server.pem;
-        ssl_certificate_key {server}/server.key;
+        ssl_certificate server.pem;
+        ssl_certificate_key server.key;
         ssl_protocols TLSv1.2 TLSv1.3;
 
         location /v1/fleet/ {{
+            # To the letter: a path that could be read in two ways does not pass.
+            if ($request_uri !~ "^/v1/fleet/[a-z-]+$") {{
+                return 403;
+            }}
             proxy_pass https://superlink;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
-            proxy_set_header Host $host;
-            proxy_ssl_trusted_certificate {server}/ca.pem;
+            proxy_set_header Host localhost;
+            proxy_ssl_trusted_certificate ca.pem;
             proxy_ssl_verify on;
             proxy_ssl_name localhost;
             proxy_read_timeout 120s;
@@ -93,6 +102,11 @@ def _fedrl() -> str:
     """The command, where it is on this machine."""
     beside = Path(sys.executable).with_name("fedrl")
     return str(beside) if beside.exists() else shutil.which("fedrl") or "fedrl"
+
+
+def _command(*arguments: str) -> str:
+    """For systemd, which takes what follows % for something else."""
+    return shlex.join((_fedrl(), *arguments)).replace("%", "%%")
 
 
 def _unit(what: str, command: str) -> str:
@@ -117,18 +131,20 @@ WantedBy=multi-user.target
 
 def server_unit(folder: Path) -> str:
     """For systemd on the server's machine; paths are those of this one."""
-    return _unit("fedrl server", f"{_fedrl()} server {folder}")
+    return _unit("fedrl server", _command("server", str(folder)))
 
 
 def agent_unit(folder: Path, number: int) -> str:
     """For systemd on an agent's machine."""
-    return _unit(f"fedrl agent {number}", f"{_fedrl()} agent {folder} --id {number}")
+    command = _command("agent", str(folder), "--id", str(number))
+    return _unit(f"fedrl agent {number}", command)
 
 
 def inventory(folder: Path, experiment: AnyExperiment, deployment: Deployment) -> str:
     """Who runs what."""
+    name = shlex.quote(folder.name)
     agents = "\n".join(
-        f"| agent {i} | `agents/{i}/` | `fedrl agent {folder.name} --id {i}` |"
+        f"| agent {i} | `agents/{i}/` | `fedrl agent {name} --id {i}` |"
         for i in range(experiment.agents)
     )
     return f"""\
@@ -140,9 +156,9 @@ the folders hold private keys.
 
 | machine | needs | runs |
 |---|---|---|
-| server | `server/` | `fedrl server {folder.name}` |
+| server | `server/` | `fedrl server {name}` |
 {agents}
 
 `ca/` signs the server's certificate. No machine needs it: keep it where nobody gets at it.
-All on this machine, to try it: `fedrl federation up {folder.name}`.
+All on this machine, to try it: `fedrl federation up {name}`.
 """

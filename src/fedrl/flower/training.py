@@ -78,6 +78,9 @@ class NetworkTraining:
             noise = jax.random.wrap_key_data(jnp.asarray(data), impl="threefry2x32")
             self._keys = self._keys._replace(noise=noise)
         self._held_out = self._thetas()
+        # Once each: programs are compiled for what they are made of.
+        self._aggregate = jax.jit(experiment.aggregator.apply)
+        self._play = jax.jit(self._played)
 
     def first(self) -> Arrays:
         return {name: np.asarray(leaf) for name, leaf in named_leaves(self._shared).items()}
@@ -101,7 +104,7 @@ class NetworkTraining:
             agents=jnp.array(agents),
             key=jax.random.fold_in(self._keys.noise, number - 1),
         )
-        model = jax.jit(aggregator.apply)(stacked, communication)
+        model = self._aggregate(stacked, communication)
         return {name: np.asarray(leaf) for name, leaf in model.items()}
 
     def scale(self, objectives: list[float]) -> float:
@@ -114,7 +117,8 @@ class NetworkTraining:
         key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
         key = jax.random.fold_in(key, trained)
         params = self.model(model)
-        played = _played(experiment, params, self._held_out, key)
+        models = jax.tree.map(lambda leaf: leaf[None], params)
+        played = jax.device_get(self._play(models, self._held_out, key))
         names = ("return", "discounted_return")
         return {n: [float(x) for x in values[0]] for n, values in zip(names, played, strict=True)}
 
@@ -128,6 +132,20 @@ class NetworkTraining:
         """What privacy has been spent, if there is any."""
         aggregator = self.experiment.aggregator
         return aggregator.epsilon(rounds) if isinstance(aggregator, Private) else None
+
+    def _played(self, models: Any, theta: jax.Array, key: jax.Array) -> Any:
+        """Returns in the held-out environments, which are numbered after the agents' ones."""
+        experiment, learner = self.experiment, self.experiment.learner
+        return greedy_returns(
+            experiment.family,
+            learner.policy,
+            models,
+            theta,
+            key,
+            episodes=experiment.evaluation.episodes,
+            gamma=learner.gamma,
+            first=self.agents,
+        )
 
     def _thetas(self) -> jax.Array:
         experiment = self.experiment
@@ -188,23 +206,3 @@ def _planned(experiment: Experiment) -> list[Planned]:
         length = min(E, experiment.updates - trained)
         rounds.append(Planned(len(rounds) + 1, length, trained, trained in evaluated))
     return [*rounds, Planned(len(rounds) + 1, 0, experiment.updates, True)]
-
-
-def _played(experiment: Experiment, params: Any, theta: jax.Array, key: jax.Array) -> Any:
-    learner, episodes = experiment.learner, experiment.evaluation.episodes
-
-    @jax.jit
-    def play(params: Any, theta: jax.Array, key: jax.Array) -> Any:
-        models = jax.tree.map(lambda leaf: leaf[None], params)
-        return greedy_returns(
-            experiment.family,
-            learner.policy,
-            models,
-            theta,
-            key,
-            episodes=episodes,
-            gamma=learner.gamma,
-            first=experiment.agents,
-        )
-
-    return jax.device_get(play(params, theta, key))

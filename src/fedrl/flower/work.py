@@ -1,7 +1,7 @@
 """What one agent does in its own environment, in a round: the algorithms of both engines."""
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -59,8 +59,6 @@ class NetworkWork:
         self.experiment, self.agent = experiment, agent
         given: Any = drawn_theta(experiment, agent) if theta is None else theta
         self._theta = np.asarray(experiment.family.check_theta(given))[None]
-        self._train = jax.jit(self._trained, donate_argnums=0)
-        self._evaluate = jax.jit(self._evaluated)
 
     @cached_property
     def _engine(self) -> LocalEngine:
@@ -71,14 +69,13 @@ class NetworkWork:
     @cached_property
     def _environment(self) -> Environments:
         numbers = jnp.array([self.agent])
-        of = jax.jit(self._engine.environments_of)
-        environment: Environments = of(jnp.int32(REPLICATE), numbers, jnp.asarray(self._theta))
+        environment: Environments = _environment(self._engine, numbers, jnp.asarray(self._theta))
         return environment
 
     @cached_property
     def _first(self) -> Any:
         """The agent's first parameters, with an axis of one agent in front."""
-        params = jax.jit(self._engine.first_params)(jnp.int32(REPLICATE))
+        params = _first_params(self._engine)
         return jax.tree.map(lambda leaf: leaf[self.agent : self.agent + 1], params)
 
     @property
@@ -94,51 +91,32 @@ class NetworkWork:
         return eqx.combine(jax.tree.map(lambda leaf: leaf[None], received), private)
 
     def begin(self, model: Arrays) -> Federation:
-        state: Federation = jax.jit(self._engine.init)(self.first(model), self._environment)
+        state: Federation = _begun(self._engine, self.first(model), self._environment)
         return state
 
     def receive(self, state: Federation, model: Arrays) -> Federation:
         shared, _ = self._split(state.agents.learned.params)
         tree = like(jax.tree.map(lambda leaf: leaf[0], shared), model)
-        receive = jax.jit(self._engine.receive)
-        received: Federation = receive(state, tree, self._environment)
+        received: Federation = _received(self._engine, state, tree, self._environment)
         return received
 
     def train(self, state: Federation, E: int, trained: int, scale: float) -> Federation:
-        done: Federation = self._train(state, jnp.int32(E))
+        done: Federation = _trained(self._engine, state, self._environment, jnp.int32(E))
         return done
-
-    def _trained(self, state: Federation, E: jax.Array) -> Federation:
-        return self._engine.advance(state, self._environment, jnp.int32(1), E)
 
     def shared(self, state: Federation) -> Arrays:
         return self.named(state.agents.learned.params)
 
     def evaluate(self, state: Federation, trained: int) -> tuple[Federation, dict[str, float]]:
-        played = jax.device_get(self._evaluate(state.agents.learned.params, jnp.int32(trained)))
+        numbers = (jnp.int32(self.agent), jnp.int32(trained))
+        params, theta = state.agents.learned.params, jnp.asarray(self._theta)
+        played = jax.device_get(_played(self.experiment, params, theta, *numbers))
         named = ("return", "discounted_return")
         own = "own_" if self.experiment.learner.personal else ""
         metrics = {own + name: float(x[0]) for name, x in zip(named, played, strict=True)}
         seen = jax.device_get(state.agents.seen)
         agents = state.agents._replace(seen=stacked(nothing_seen(), 1))
         return state._replace(agents=agents), metrics | _met(seen)
-
-    def _evaluated(self, params: Any, trained: jax.Array) -> Any:
-        experiment, theta = self.experiment, jnp.asarray(self._theta)
-        key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
-        key = jax.random.fold_in(key, trained)
-        learner, episodes = experiment.learner, experiment.evaluation.episodes
-        return greedy_returns(
-            experiment.family,
-            learner.policy,
-            params,
-            theta,
-            key,
-            episodes=episodes,
-            gamma=learner.gamma,
-            own=True,
-            first=self.agent,
-        )
 
     def restore(self, leaves: list[Array]) -> Federation | None:
         # Without tracing what is kept in this object: a tracer must not stay in it.
@@ -156,9 +134,66 @@ class NetworkWork:
         return {name: np.asarray(leaf)[0] for name, leaf in named_leaves(shared).items()}
 
 
+# Programs: everything that differs between agents is an input, so that all have the same ones.
+
+
+@partial(jax.jit, static_argnums=0)
+def _thetas(engine: LocalEngine) -> jax.Array:
+    return engine.thetas(jnp.int32(REPLICATE))
+
+
+@partial(jax.jit, static_argnums=0)
+def _first_params(engine: LocalEngine) -> Any:
+    return engine.first_params(jnp.int32(REPLICATE))
+
+
+@partial(jax.jit, static_argnums=0)
+def _environment(engine: LocalEngine, agents: jax.Array, theta: jax.Array) -> Environments:
+    return engine.environments_of(jnp.int32(REPLICATE), agents, theta)
+
+
+@partial(jax.jit, static_argnums=0)
+def _begun(engine: LocalEngine, params: Any, environment: Environments) -> Federation:
+    return engine.init(params, environment)
+
+
+@partial(jax.jit, static_argnums=0)
+def _received(
+    engine: LocalEngine, state: Federation, model: Any, environment: Environments
+) -> Federation:
+    return engine.receive(state, model, environment)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _trained(
+    engine: LocalEngine, state: Federation, environment: Environments, E: jax.Array
+) -> Federation:
+    return engine.advance(state, environment, jnp.int32(1), E)
+
+
+@partial(jax.jit, static_argnums=0)
+def _played(
+    experiment: Experiment, params: Any, theta: jax.Array, agent: jax.Array, trained: jax.Array
+) -> Any:
+    key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
+    key = jax.random.fold_in(key, trained)
+    learner, episodes = experiment.learner, experiment.evaluation.episodes
+    return greedy_returns(
+        experiment.family,
+        learner.policy,
+        params,
+        theta,
+        key,
+        episodes=episodes,
+        gamma=learner.gamma,
+        own=True,
+        first=agent,
+    )
+
+
 def drawn_theta(experiment: Experiment, agent: int) -> Array:
     """The environment that the local engine would give an agent."""
-    return np.asarray(jax.jit(experiment.engine.thetas)(jnp.int32(REPLICATE))[agent])
+    return np.asarray(_thetas(experiment.engine)[agent])
 
 
 def restored(shapes: Any, leaves: list[Array]) -> Any | None:

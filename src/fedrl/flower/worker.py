@@ -15,7 +15,13 @@ from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import read_settings
 from fedrl.flower.agent import Agent
 from fedrl.flower.attend import REFUSED
-from fedrl.flower.settings import AGENT, EXPERIMENT, AgentSettings, read_experiment
+from fedrl.flower.settings import (
+    AGENT,
+    EXPERIMENT,
+    AgentSettings,
+    AnyExperiment,
+    read_experiment,
+)
 from fedrl.flower.socket import listen, serve
 from fedrl.flower.table_work import TableWork
 from fedrl.flower.work import NetworkWork, Work
@@ -28,6 +34,7 @@ def agent_in(folder: Path) -> Agent:
     use_compilation_cache(folder / "compiled")
     settings = read_settings(AgentSettings, folder / AGENT)
     experiment = read_experiment(folder / EXPERIMENT)
+    _refuse_what_does_not_fit(settings, experiment)
     work: Work
     if not isinstance(experiment, Experiment):
         mdp = folder / settings.mdp if settings.mdp else None
@@ -39,6 +46,22 @@ def agent_in(folder: Path) -> Agent:
     else:
         work = NetworkWork(experiment, settings.id, settings.theta or None)
     return Agent(folder / STATE, work, experiment.digest)
+
+
+def _refuse_what_does_not_fit(settings: AgentSettings, experiment: AnyExperiment) -> None:
+    if settings.id >= experiment.agents:
+        raise FedrlError(
+            f"id = {settings.id} in {AGENT}, but the agents of this experiment are 0 to "
+            f"{experiment.agents - 1}"
+        )
+    tabular = not isinstance(experiment, Experiment)
+    for name in ("theta", "environment") if tabular else ("mdp",):
+        if getattr(settings, name):
+            allowed = "mdp" if tabular else "theta or environment"
+            raise FedrlError(
+                f"{name} in {AGENT} does not describe an environment of {experiment.family.name}: "
+                f"give {allowed} instead"
+            )
 
 
 def main(folder: Path) -> None:

@@ -1,0 +1,142 @@
+"""A federation in one process: the real server loop and real agents, with Flower's bytes between
+them, and no Flower.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("flwr.app")  # And no word about its command line's warnings.
+
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.settings import Experiment
+from fedrl.flower import records, rounds
+from fedrl.flower.agent import Agent
+from fedrl.flower.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
+from fedrl.flower.record import Record, training_of
+from fedrl.flower.settings import Deployment
+from fedrl.flower.table_work import TableWork
+from fedrl.flower.work import NetworkWork
+
+
+def flowers_bytes(content):
+    """What Flower puts on the network for one of its records."""
+    return recorddict_to_proto(content).SerializeToString()
+
+
+def from_flowers_bytes(content):
+    return recorddict_from_proto(RecordDict.FromString(content))
+
+
+def to_agent(instruction: Instruction) -> tuple[Instruction, bytes]:
+    """An instruction after the network and the socket, and what was on the network."""
+    content = flowers_bytes(records.asking(instruction))
+    return from_bytes(to_bytes(records.asked(from_flowers_bytes(content)))), content
+
+
+def to_server(answer: Answer) -> tuple[Answer, bytes]:
+    """An answer after the socket and the network, and what was on the network."""
+    content = flowers_bytes(records.telling(from_bytes(to_bytes(answer))))
+    return records.told(from_flowers_bytes(content)), content
+
+
+class Exchange(NamedTuple):
+    agent: int
+    instruction: Instruction
+    answer: Answer
+    content: bytes
+
+
+class InProcess:
+    """The way to agents that answer at once; what comes can be changed, lost or delayed."""
+
+    def __init__(self, agents: Mapping[int, Any]) -> None:
+        self.agents = dict(agents)
+        self.marks: dict[int, object] = dict.fromkeys(agents, "first")
+        self.exchanges: list[Exchange] = []
+        self.came: list[tuple[int, Answer | Refusal]] = []
+        self.change: Callable[[int, Instruction, Answer], Answer | Refusal | None] | None = None
+        """What comes instead of an agent's answer; None: nothing."""
+
+    def present(self):
+        return dict(self.marks)
+
+    def send(self, instructions):
+        self.came = [(agent, what) for agent, what in self.came if agent not in instructions]
+        sent = 0
+        for agent, instruction in instructions.items():
+            asked, content = to_agent(instruction)
+            sent += len(content)
+            try:
+                answer: Any = self.agents[agent].answer(asked)
+                answer, content = to_server(answer)
+                self.exchanges.append(Exchange(agent, asked, answer, content))
+            except FedrlError as error:
+                answer = Refusal(str(error))
+            if self.change is not None:
+                answer = self.change(agent, asked, answer)
+            if answer is not None:
+                self.came.append((agent, answer))
+        return sent
+
+    def receive(self):
+        came, self.came = self.came, []
+        return came, len(came)
+
+    def asked(self, number):
+        """The agents that were asked in a round, and for how much work."""
+        return {x.agent: x.instruction.E for x in self.exchanges if x.instruction.round == number}
+
+
+class Clock:
+    """Time that passes only when somebody waits."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        self.waits = []
+        """Called after each wait."""
+        monkeypatch.setattr(rounds, "time", SimpleNamespace(sleep=self.sleep))
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for wait in list(self.waits):
+            wait()
+
+
+def work_of(experiment, agent):
+    kind = NetworkWork if isinstance(experiment, Experiment) else TableWork
+    return kind(experiment, agent, None)
+
+
+def agents_of(experiment, folder: Path):
+    return {
+        i: Agent(folder / f"agent {i}", work_of(experiment, i), experiment.digest)
+        for i in range(experiment.agents)
+    }
+
+
+class Federation:
+    """A server and agents below a folder; made again on the same folder, it goes on."""
+
+    def __init__(self, experiment, folder: Path, agents=None, clock=None, **deployment):
+        self.log: list[str] = []
+        self.training = training_of(experiment)
+        self.record = Record(folder / "runs", self.training, folder / "status.json")
+        self.path = self.record.path
+        self.transport = InProcess(agents_of(experiment, folder) if agents is None else agents)
+        deployment = Deployment(**({"quorum": 1} | deployment))
+        given = (self.training, self.transport, self.record, deployment, self.log.append)
+        self.server = rounds.Server(*given, **({} if clock is None else {"clock": clock}))
+
+    def run(self):
+        self.server.run()
+        return self
