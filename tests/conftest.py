@@ -45,7 +45,7 @@ def kept(tmp_path_factory):
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hasty():
     """For programs that run once or twice: compiled in half the time, with few optimisations."""
     import jax

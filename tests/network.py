@@ -17,12 +17,17 @@ import pytest
 pytest.importorskip("flwr.app")  # And no word about its command line's warnings.
 
 from fedrl.flower.init import init
-from fedrl.flower.processes import _die_with_parent, free_port
+from fedrl.flower.processes import free_port
 from fedrl.flower.settings import Deployment
 
 # Seconds for anything that must happen; a busy machine takes its time.
 PATIENCE = 180.0
 MARK = "FEDRL_TEST_NETWORK"
+# Before a command: should these tests be killed, it is told to end.
+DYING_WITH_US = (
+    *(sys.executable, "-S", "-E", "-c"),
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])",
+)
 
 _nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 with_nginx = pytest.mark.skipif(_nginx is None, reason="nginx is missing: scripts/install-nginx")
@@ -100,11 +105,10 @@ class Network:
     def begin(self, *arguments, **options):
         """`fedrl` with arguments, in a process group of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "fedrl", *map(str, arguments)],
+            [*DYING_WITH_US, sys.executable, "-m", "fedrl", *map(str, arguments)],
             env=self.env,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,  # should these tests be killed
             **options,
         )
 
@@ -121,6 +125,7 @@ class Network:
         return [(p.returncode, said) for p, said in zip(processes, output, strict=True)]
 
     def server(self):
+        self.folder.status.unlink(missing_ok=True)  # of an earlier one
         return self._start("server", self.folder.server, "server", self.path)
 
     def agent(self, number, *options):
@@ -203,9 +208,10 @@ class Network:
 
     def end(self):
         """Stop everything, whatever it is; who did not leave when asked to."""
+        for process in of_folder(self.path):
+            process.send(signal.SIGCONT)
         for process in self.started.values():
             if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
                 process.terminate()
         for process in self.started.values():
             with suppress(subprocess.TimeoutExpired):

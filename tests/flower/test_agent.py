@@ -36,7 +36,7 @@ TRAINING = "training0"
 
 
 @pytest.fixture(scope="module")
-def work(kept):
+def work(kept, hasty):
     return NetworkWork(EXPERIMENT, 1, None)
 
 

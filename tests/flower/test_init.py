@@ -450,7 +450,6 @@ def test_without_any_description_it_is_the_one_that_is_drawn(work_of):
 
 def test_dynamics_of_ones_own_are_those_of_the_agent(work_of, tmp_path):
     P = np.random.default_rng(0).dirichlet(np.ones(16), (16, 4))
-    (tmp_path / "mine.npy").parent.mkdir(exist_ok=True)
     np.save(tmp_path / "mine.npy", P)
     work = work_of(TABLES, mdp=str(tmp_path / "mine.npy"))
     assert isinstance(work, TableWork)

@@ -185,7 +185,8 @@ def test_an_agent_cannot_speak_or_listen_for_another(training):
     key = load_ssh_private_key((own / "agent.key").read_bytes(), None)
     signed = [NodeAuthHttpInterceptor(key, key.public_key())]
     address = training.deployment.address
-    with FleetHttpClient.from_server_address(address, False, str(own / "ca.pem"), signed) as client:
+    ca = (own / "ca.pem").read_bytes()
+    with FleetHttpClient.from_server_address(address, False, ca, signed) as client:
         assert client.SendNodeHeartbeat(heartbeat(node[0])).success
         for call, request in (
             (client.SendNodeHeartbeat, heartbeat(node[1])),
@@ -207,11 +208,11 @@ def test_the_door_speaks_nothing_but_tls(training):
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.load_verify_locations(training.folder.agent(0) / "ca.pem")
     old.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
         socket.create_connection(("127.0.0.1", training.ports[0])) as one,
-        pytest.raises(ssl.SSLError, match="VERSION|PROTOCOL"),
+        pytest.raises(ssl.SSLError, match=r"VERSION|PROTOCOL"),
     ):
         old.wrap_socket(one, server_hostname="127.0.0.1")
 

@@ -56,7 +56,7 @@ def answers(done, number):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(kept, tmp_path_factory):
+def undisturbed(kept, hasty, tmp_path_factory):
     """The path of a training that nothing happens to; its models after each round."""
     folder = tmp_path_factory.mktemp("undisturbed")
     done = federation(folder)
@@ -313,6 +313,21 @@ def test_killed_at_any_moment_a_training_ends_as_if_nothing_had_happened(
     assert not server.record.finished
     done = federation(tmp_path).run()
     assert files(done.path) == files(undisturbed.path)
+
+
+def test_step_sizes_that_have_decayed_stay_so(tmp_path):
+    experiment = replace(EXPERIMENT, updates=27, decay=0.5)
+    whole = federation(tmp_path / "whole", experiment).run()
+    killed = federation(tmp_path / "killed", experiment)
+    killed.transport.change = refuse(EVERYBODY, 8)
+    with pytest.raises(FedrlError):
+        killed.run()
+    done = federation(tmp_path / "killed", experiment).run()
+    np.testing.assert_array_equal(model(done.path), model(whole.path))
+    scales = [x.instruction.scale for x in whole.transport.exchanges if x.agent == 0]
+    assert scales[7] <= 0.25
+    later = [x.instruction.scale for x in done.transport.exchanges if x.agent == 0]
+    assert later == scales[7:]
 
 
 def test_killed_in_the_middle_of_a_round_no_agent_learns_twice(tmp_path, undisturbed):

@@ -14,6 +14,8 @@ import tomli_w
 
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, write_atomically
+from fedrl.experiment.settings import Experiment
+from fedrl.federation.private import Private
 from fedrl.flower import templates
 from fedrl.flower.processes import (
     environment,
@@ -40,6 +42,8 @@ def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, A
     A training that was interrupted goes on from its last round.
     """
     deployment, experiment = folder.deployment(), folder.experiment()
+    if isinstance(experiment, Experiment) and isinstance(experiment.aggregator, Private):
+        experiment.aggregator.epsilon(1)  # an error, now, if that cannot be known here
     server = folder.server.resolve()
     with until_told(), locked(server):
         finished = folder.runs / experiment.directory_name / "models.npz"

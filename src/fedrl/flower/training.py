@@ -131,7 +131,9 @@ class NetworkTraining:
     def epsilon(self, rounds: int) -> float | None:
         """What privacy has been spent, if there is any."""
         aggregator = self.experiment.aggregator
-        return aggregator.epsilon(rounds) if isinstance(aggregator, Private) else None
+        if not isinstance(aggregator, Private) or not aggregator.noise:
+            return None
+        return aggregator.epsilon(rounds)
 
     def _played(self, models: Any, theta: jax.Array, key: jax.Array) -> Any:
         """Returns in the held-out environments, which are numbered after the agents' ones."""
