@@ -16,7 +16,7 @@ from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Learned, Learner
-from fedrl.learners.replay import Transition, pack, sample, unpack
+from fedrl.learners.replay import Transition, pack, unpack
 
 
 class World(NamedTuple):
@@ -148,7 +148,7 @@ def interact(
         agent.learned.params, observation, world.noise, draws.action, clock.updates
     )
     learned = learner.witness(agent.learned, observation)
-    state, reward, terminated = family.step(world.state, action, constants)
+    state, reward, terminated = family.step(world.state, learner.executed(action), constants)
     transition = Transition(observation, action, reward, family.observe(state), terminated)
     steps, collected = world.steps + 1, world.collected + reward
     done = terminated | (steps >= family.time_limit)
@@ -188,7 +188,7 @@ def improve(
     draws: BatchDraws,
 ) -> tuple[Learned, jax.Array]:
     """Update number `update` from `stored` transitions; also the loss."""
-    batch = unpack(sample(rows, draws.pick, stored), family.observation_size)
+    batch = unpack(learner.picked(rows, draws.pick, stored), family.observation_size)
     return learner.update(learned, batch, draws.update, update)
 
 
