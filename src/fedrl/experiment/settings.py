@@ -10,6 +10,7 @@ from fedrl.errors import FedrlError
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import MOST_STEPS
+from fedrl.families.gymnasium_family import GymnasiumFamily
 from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
@@ -22,7 +23,7 @@ from fedrl.learners.ppo import PPO
 
 MOST_EVALUATIONS = 100_000
 
-Family = CartPoles | Acrobots | HalfCheetahs | Hoppers
+Family = CartPoles | Acrobots | HalfCheetahs | Hoppers | GymnasiumFamily
 Learning = DQN | DDPG | PPO
 Aggregating = Mean | Median | TrimmedMean | Krum | Private
 

@@ -140,11 +140,11 @@ class LocalEngine:
         family, learner = self.family, self.learner
         first = jax.vmap(learner.adopt)(params)
 
-        def world(key: jax.Array) -> World:
-            start = family.reset(jax.random.fold_in(key, FIRST_RESET))
+        def world(key: jax.Array, constants: Constants) -> World:
+            start = family.begin(family.reset(jax.random.fold_in(key, FIRST_RESET)), constants)
             return new_world(family, learner, start)
 
-        worlds = jax.vmap(world)(environments.keys.acting)
+        worlds = jax.vmap(world)(environments.keys.acting, environments.constants)
         n = worlds.steps.shape[0]
         agents = Agent(first, worlds, stacked(nothing_seen(), n))
         rows = stacked(replay.empty(learner.replay, *family.remembered), n)

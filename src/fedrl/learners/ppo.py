@@ -129,7 +129,8 @@ class PPO(Learner):
         def actor(inputs: int) -> MLP:
             network = MLP((inputs, *self.hidden, actions), actor_key)
             last = network.layers[-1].weight
-            return eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
+            smaller: MLP = eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
+            return smaller
 
         def critic(inputs: int) -> MLP:
             return MLP((inputs, *self.hidden, 1), critic_key)
