@@ -155,7 +155,7 @@ class ControlFamily(ABC):
         """A step; whether the episode was cut off, before its time limit; the next one's start."""
         return (*self.step(state, action, constants), jnp.bool_(False), reset)
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 (most families need none)
         """Refuse environments that cannot be learnt in, before anything is begun."""
 
     @abstractmethod
