@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -10,11 +10,14 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.personalisation import Part, Personal, only
+from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition, sample
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
 LARGEST = 1 << 16
+
+
+Output = Literal["argmax", "tanh", "clip"]
 
 
 class Learned(NamedTuple):
@@ -139,6 +142,10 @@ class Learner(ABC):
         self, params: Any, observation: jax.Array, noise: Any, draws: Any, updates: jax.Array
     ) -> tuple[jax.Array, Any]:
         """An action that explores, and what exploration then remembers."""
+
+    @abstractmethod
+    def acting(self, params: Any) -> tuple[Model, Output]:
+        """The model behind the greedy policy, and how its outputs become an action."""
 
     @abstractmethod
     def policy(self, params: Any, observation: jax.Array) -> jax.Array:

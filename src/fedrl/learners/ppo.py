@@ -15,7 +15,7 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.learner import LARGEST, Learned, Learner
+from fedrl.learners.learner import LARGEST, Learned, Learner, Output
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
@@ -168,6 +168,9 @@ class PPO(Learner):
 
     def executed(self, action: jax.Array) -> jax.Array:
         return jnp.clip(action, -1.0, 1.0) if self.continuous else action
+
+    def acting(self, params: PolicyAndValue) -> tuple[Model, Output]:
+        return params.actor, "clip" if self.continuous else "argmax"
 
     def policy(self, params: PolicyAndValue, observation: jax.Array) -> jax.Array:
         outputs = params.actor(observation)
