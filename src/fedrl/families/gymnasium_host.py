@@ -8,8 +8,10 @@ A state: process, number, seed in two parts, steps, then the observation.
 """
 
 import importlib
+import sys
 import threading
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -46,6 +48,9 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     module, colon, function = environment.partition(":")
     try:
         if colon and function.isidentifier():
+            # A module in the folder where the command is given, as `python -m` would find it.
+            if (here := str(Path.cwd())) not in sys.path:
+                sys.path.insert(0, here)
             return getattr(importlib.import_module(module), function)(**keywords)
         return gymnasium.make(environment, disable_env_checker=True, **keywords)
     except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
