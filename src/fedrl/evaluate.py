@@ -49,6 +49,7 @@ def greedy_returns(
         states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), states)
         # Models share the environments' constants.
         step = jax.vmap(environments, in_axes=(None, 0, 0))
+    states = _begun(family, states, constants, own)
     shape = (n_models, 1 if own else theta.shape[0], episodes)
     played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
     return Returns(*(values[:, 0] for values in played)) if own else played
@@ -61,6 +62,14 @@ def _starts(family: ControlFamily, key: jax.Array, environments: jax.Array, epis
         return jax.vmap(family.reset)(numbered(jax.random.fold_in(key, number), episodes))
 
     return jax.vmap(starts)(environments)
+
+
+def _begun(family: ControlFamily, states: State, constants: Any, own: bool) -> State:
+    """Begin all episodes, (models, environments, episodes)."""
+    episodes = jax.vmap(family.begin, in_axes=(0, None))
+    environments = jax.vmap(episodes)
+    begun: State = jax.vmap(environments, in_axes=(0, 0 if own else None))(states, constants)
+    return begun
 
 
 def _of_environments(family: ControlFamily) -> Callable[..., Any]:

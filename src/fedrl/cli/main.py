@@ -9,7 +9,7 @@ from fedrl import __version__
 from fedrl.cli import run
 from fedrl.cli.commands import List, Reproduce, Theory
 from fedrl.cli.federation import Agent, Federation, Server
-from fedrl.cli.runs import Adapt, Evaluate, Report, Resume, Show
+from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show
 from fedrl.errors import FedrlError
 
 Command = (
@@ -19,6 +19,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Adapt, tyro.conf.subcommand("adapt")]
     | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Theory, tyro.conf.subcommand("theory")]
     | Annotated[Federation, tyro.conf.subcommand("federation")]

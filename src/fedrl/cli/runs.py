@@ -147,6 +147,28 @@ class Adapt:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a run's greedy policy as an ONNX file, for devices without JAX."""
+
+    run_dir: Folder
+    """The run's folder."""
+    out: Path
+    """The file to write."""
+    agent: int | None = None
+    """An agent with a model of its own, instead of the average."""
+    seed: int = 0
+    """Which repetition."""
+
+    def run(self) -> int:
+        from fedrl.experiment.run import Run
+        from fedrl.export import export
+
+        path = export(Run(self.run_dir), self.out, agent=self.agent, seed=self.seed)
+        print(f"policy: {path} ({path.stat().st_size:,} bytes)")
+        return 0
+
+
+@dataclass(frozen=True)
 class Show:
     """Render an episode of a run's policy to a GIF."""
 

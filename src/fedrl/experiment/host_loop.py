@@ -83,7 +83,9 @@ def adapt_in(
     observation, noise = reset(env, seed=seed), learner.noise(family.actions)
     while done < updates and learner.trains != "nothing":
         action, noise = act(state[0], observation, noise, steps, learnt)
-        following, reward, terminated, truncated = step(env, actions(np.asarray(action)))
+        following, reward, terminated, truncated = step(
+            env, actions(np.asarray(learner.executed(action)))
+        )
         transition = Transition(
             observation, action, jnp.float32(reward), following, jnp.asarray(terminated)
         )

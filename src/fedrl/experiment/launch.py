@@ -19,6 +19,7 @@ def begin(
 ) -> list[RunDirectory]:
     """Their folders; none is made if one of them cannot be carried out here."""
     for experiment in experiments:
+        experiment.family.check()
         refuse_what_does_not_fit(experiment)
     return [RunDirectory.create(out, experiment, start) for experiment in experiments]
 

@@ -23,7 +23,8 @@ def needed_bytes(experiment: Experiment) -> int:
     shapes = jax.tree.leaves(jax.eval_shape(programs.init, jnp.int32(0), thetas))
     state: int = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
     family, learner = experiment.family, experiment.learner
-    draws = 4 * BLOCK * (learner.batch + learner.update_every * (2 + family.observation_size))
+    steps = max(BLOCK, learner.update_every)
+    draws = 4 * steps * (2 + family.observation_size) + 4 * BLOCK * learner.samples
     models = experiment.agents + 1 if experiment.has_own_models else 1
     environments = experiment.agents + experiment.held_out
     played = models * environments * experiment.evaluation.episodes

@@ -101,7 +101,7 @@ def stretch(experiment: Experiment) -> int:
     family, learner = experiment.family, experiment.learner
     widths = (family.observation_size, *learner.hidden, family.actions)
     weights = sum(inputs * outputs for inputs, outputs in pairwise(widths))
-    of_unit = weights * learner.batch + STEP * learner.update_every
+    of_unit = weights * learner.samples + STEP * learner.update_every
     if experiment.unit == "episodes":
         of_unit *= family.time_limit
     return max(int(STRETCH / (of_unit * experiment.agents)), 1)

@@ -12,6 +12,7 @@ from fedrl.federation.agent import Survives
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.personalisation import Personal
+from fedrl.learners.ppo import PPO
 
 # The learner of the paper's released experiments, and what ours change of it.
 RELEASED_LEARNER = DQN(
@@ -104,6 +105,29 @@ HALFCHEETAHS_RELEASED = replace(
 HOPPERS_RELEASED = replace(HALFCHEETAHS_RELEASED, name="hoppers-ddpgavg-released", family=Hoppers())
 
 
+# PPO learns from its latest steps, so updates are few and long: each goes over a rollout.
+PPO_CARTPOLES = replace(
+    CARTPOLES,
+    name="cartpoles-ppoavg",
+    learner=PPO(lr=1e-3),
+    E=4,
+    updates=80,
+    evaluation=Evaluation(every=4),
+)
+PPO_ACROBOTS = replace(
+    PPO_CARTPOLES, name="acrobots-ppoavg", family=Acrobots(), updates=160, evaluation=Evaluation(8)
+)
+PPO_HALFCHEETAHS = replace(
+    HALFCHEETAHS,
+    name="halfcheetahs-ppoavg",
+    learner=PPO(actions="continuous", rollout=1024, epochs=10),
+    E=2,
+    updates=100,
+    evaluation=Evaluation(every=20, episodes=1),
+)
+PPO_HOPPERS = replace(PPO_HALFCHEETAHS, name="hoppers-ppoavg", family=Hoppers())
+
+
 def personalised(experiment: Experiment, personal: Personal | None = None) -> Experiment:
     """The same with private embeddings, as large as in the released experiments unless given."""
     if personal is None:
@@ -141,6 +165,10 @@ PRESETS: dict[str, tuple[str, Experiment]] = {
         ("DQNAvg on acrobots of different masses", ACROBOTS),
         ("DDPGAvg on half-cheetahs with different thighs", HALFCHEETAHS),
         ("DDPGAvg on hoppers with different legs", HOPPERS),
+        ("PPOAvg on poles of different lengths", PPO_CARTPOLES),
+        ("PPOAvg on acrobots of different masses", PPO_ACROBOTS),
+        ("PPOAvg on half-cheetahs with different thighs", PPO_HALFCHEETAHS),
+        ("PPOAvg on hoppers with different legs", PPO_HOPPERS),
         ("CartPoles with the settings of the paper's released experiments", CARTPOLES_RELEASED),
         ("Acrobots with the settings of the paper's released experiments", ACROBOTS_RELEASED),
         (

@@ -10,6 +10,7 @@ from fedrl.errors import FedrlError
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import MOST_STEPS
+from fedrl.families.gymnasium_family import GymnasiumFamily
 from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
@@ -18,11 +19,12 @@ from fedrl.federation.private import Private
 from fedrl.federation.robust import Krum, Median, TrimmedMean
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
+from fedrl.learners.ppo import PPO
 
 MOST_EVALUATIONS = 100_000
 
-Family = CartPoles | Acrobots | HalfCheetahs | Hoppers
-Learning = DQN | DDPG
+Family = CartPoles | Acrobots | HalfCheetahs | Hoppers | GymnasiumFamily
+Learning = DQN | DDPG | PPO
 Aggregating = Mean | Median | TrimmedMean | Krum | Private
 
 
@@ -115,11 +117,17 @@ class Experiment:
             )
         if self.family.continuous != self.learner.continuous:
             kind = "continuous" if self.family.continuous else "discrete"
+            if isinstance(self.learner, PPO):
+                raise FedrlError(
+                    f"{self.family.name} has {kind} actions: set learner.actions = {kind!r}"
+                )
             fit = (x.name for x in get_args(Learning) if x.continuous == self.family.continuous)
             raise FedrlError(
                 f"{self.family.name} has {kind} actions, which {self.learner.name} does not learn: "
-                f"choose another learner ({', '.join(fit)})"
+                f"choose another learner ({', '.join(fit)}, or ppo with learner.actions = {kind!r})"
             )
+        if isinstance(self.learner, PPO) and self.unit == "episodes":
+            raise FedrlError('ppo learns from rollouts of fixed length: use unit = "updates"')
         self._refuse_what_cannot_be_aggregated()
         self._refuse_too_long()
         between = max(self.evaluation.every, self.E if self.communicates else 1)

@@ -4,6 +4,7 @@ from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import ControlFamily
 from fedrl.families.counterexamples import Doors, ImaginaryIsBetter, QAvgTrap, StartMatters
+from fedrl.families.gymnasium_family import GymnasiumFamily, Uniform, gymnasium
 from fedrl.families.random_mdps import RandomMDPs
 from fedrl.families.robots import HalfCheetahs, Hoppers
 from fedrl.families.tabular_family import TabularFamily, Task
@@ -16,6 +17,7 @@ __all__ = [
     "CartPoles",
     "ControlFamily",
     "Doors",
+    "GymnasiumFamily",
     "HalfCheetahs",
     "Hoppers",
     "ImaginaryIsBetter",
@@ -24,7 +26,9 @@ __all__ = [
     "StartMatters",
     "TabularFamily",
     "Task",
+    "Uniform",
     "WindyCliffs",
+    "gymnasium",
 ]
 
 FAMILIES: dict[str, type[TabularFamily]] = {

@@ -145,6 +145,19 @@ class ControlFamily(ABC):
     ) -> tuple[State, jax.Array, jax.Array]:
         """(next state, reward, terminated) of one step."""
 
+    def begin(self, state: State, constants: Constants) -> State:
+        """The first state of an episode, from what `reset` gave."""
+        return state
+
+    def step_and_renew(
+        self, state: State, action: jax.Array, constants: Constants, reset: State
+    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+        """A step; whether the episode was cut off, before its time limit; the next one's start."""
+        return (*self.step(state, action, constants), jnp.bool_(False), reset)
+
+    def check(self) -> None:  # noqa: B027 (most families need none)
+        """Refuse environments that cannot be learnt in, before anything is begun."""
+
     @abstractmethod
     def observe(self, state: State) -> jax.Array:
         """What the agent sees of a state."""

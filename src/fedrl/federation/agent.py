@@ -16,7 +16,7 @@ from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Learned, Learner
-from fedrl.learners.replay import Transition, pack, sample, unpack
+from fedrl.learners.replay import Transition, pack, unpack
 
 
 class World(NamedTuple):
@@ -148,16 +148,18 @@ def interact(
         agent.learned.params, observation, world.noise, draws.action, clock.updates
     )
     learned = learner.witness(agent.learned, observation)
-    state, reward, terminated = family.step(world.state, action, constants)
+    state, reward, terminated, cut, first = family.step_and_renew(
+        world.state, learner.executed(action), constants, draws.reset
+    )
     transition = Transition(observation, action, reward, family.observe(state), terminated)
     steps, collected = world.steps + 1, world.collected + reward
-    done = terminated | (steps >= family.time_limit)
+    done = terminated | cut | (steps >= family.time_limit)
     seen = agent.seen._replace(
         collected=agent.seen.collected + jnp.where(done, collected, 0.0),
         episodes=agent.seen.episodes + done,
     )
     going_on = World(state, steps, collected, noise)
-    afresh = new_world(family, learner, draws.reset)
+    afresh = new_world(family, learner, first)
     world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
     return Agent(learned, world, seen), pack(transition)
 
@@ -188,7 +190,7 @@ def improve(
     draws: BatchDraws,
 ) -> tuple[Learned, jax.Array]:
     """Update number `update` from `stored` transitions; also the loss."""
-    batch = unpack(sample(rows, draws.pick, stored), family.observation_size)
+    batch = unpack(learner.picked(rows, draws.pick, stored), family.observation_size)
     return learner.update(learned, batch, draws.update, update)
 
 

@@ -39,7 +39,7 @@ from fedrl.learners.learner import Learner
 
 Tree = TypeVar("Tree")
 
-# Units whose random numbers are drawn together.
+# Environment steps whose random numbers are drawn together, in whole units.
 BLOCK = 32
 # The "step" whose numbers an agent's first world is made from; steps count from 0.
 FIRST_RESET = (1 << 32) - 1
@@ -140,11 +140,11 @@ class LocalEngine:
         family, learner = self.family, self.learner
         first = jax.vmap(learner.adopt)(params)
 
-        def world(key: jax.Array) -> World:
-            start = family.reset(jax.random.fold_in(key, FIRST_RESET))
+        def world(key: jax.Array, constants: Constants) -> World:
+            start = family.begin(family.reset(jax.random.fold_in(key, FIRST_RESET)), constants)
             return new_world(family, learner, start)
 
-        worlds = jax.vmap(world)(environments.keys.acting)
+        worlds = jax.vmap(world)(environments.keys.acting, environments.constants)
         n = worlds.steps.shape[0]
         agents = Agent(first, worlds, stacked(nothing_seen(), n))
         rows = stacked(replay.empty(learner.replay, *family.remembered), n)
@@ -223,12 +223,12 @@ class LocalEngine:
             def block(i: jax.Array, federation: Federation) -> Federation:
                 draws = self._block_draws(federation.clock, environments.keys)
                 return _repeat(
-                    jnp.minimum(E - i * BLOCK, BLOCK),
+                    jnp.minimum(E - i * self._block, self._block),
                     lambda j, federation: self._unit(federation, environments, _at(draws, j)),
                     federation,
                 )
 
-            return _repeat((E + BLOCK - 1) // BLOCK, block, federation)
+            return _repeat((E + self._block - 1) // self._block, block, federation)
 
         enough = federation.agents.seen.episodes + E
 
@@ -238,7 +238,7 @@ class LocalEngine:
         def episodes_block(federation: Federation) -> Federation:
             draws = self._block_draws(federation.clock, environments.keys)
             return _repeat(
-                BLOCK,
+                self._block,
                 lambda j, federation: self._unit(federation, environments, _at(draws, j), enough),
                 federation,
             )
@@ -301,7 +301,7 @@ class LocalEngine:
         both = (self.family, self.learner)
         draw_steps = jax.vmap(partial(step_draws, *both), in_axes=(0, axis))
         draw_batches = jax.vmap(partial(batch_draws, *both), in_axes=(0, axis))
-        units, within = jnp.arange(BLOCK), jnp.arange(k)
+        units, within = jnp.arange(self._block), jnp.arange(k)
 
         def steps_of_unit(j: jax.Array) -> StepDraws:
             draws: StepDraws = jax.vmap(lambda i: draw_steps(keys, clock.steps + j * k + i))(within)
@@ -311,6 +311,11 @@ class LocalEngine:
             jax.vmap(steps_of_unit)(units),
             jax.vmap(lambda j: draw_batches(keys, clock.updates + j))(units),
         )
+
+    @property
+    def _block(self) -> int:
+        """Units whose random numbers are drawn together."""
+        return max(BLOCK // self.learner.update_every, 1)
 
     @property
     def _clock_axis(self) -> int | None:

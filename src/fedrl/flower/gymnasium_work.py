@@ -85,7 +85,9 @@ class GymnasiumWork:
         seen, noise = reset(self.env, seed=(self._seed + steps) % 2**31), self._noise()
         while done < E:
             action, noise = self._act(learned, seen, noise, steps, learnt)
-            after, reward, terminated, truncated = step(self.env, self._actions(np.asarray(action)))
+            after, reward, terminated, truncated = step(
+                self.env, self._actions(np.asarray(learner.executed(action)))
+            )
             what = (seen, action, jnp.float32(reward), after, jnp.asarray(terminated))
             steps, age, total = steps + 1, age + 1, total + reward
             filled = stored + 1 >= learner.learning_starts

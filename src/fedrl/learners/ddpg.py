@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedrl import arguments
-from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.learner import Learned, Learner, Output
 from fedrl.learners.networks import MLP, Critic
 from fedrl.learners.personalisation import Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
@@ -159,6 +159,9 @@ class DDPG(Learner):
         if self.warmup == "uniform":
             action = jnp.where(updates == 0, draws.uniform, action)
         return action, noise
+
+    def acting(self, params: ActorCritic) -> tuple[Model, Output]:
+        return params.actor, "tanh"
 
     def policy(self, params: ActorCritic, observation: jax.Array) -> jax.Array:
         return _actions(params.actor, observation)

@@ -9,9 +9,9 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.learner import Learned, Learner, Output
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import through_the_eyes_of
+from fedrl.learners.personalisation import Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -95,6 +95,9 @@ class DQN(Learner):
         q = params(observation)
         exploring = (draws[1] * q.shape[-1]).astype(jnp.int32)
         return jnp.where(draws[0] < self.epsilon(updates), exploring, jnp.argmax(q, -1)), noise
+
+    def acting(self, params: Any) -> tuple[Model, Output]:
+        return params, "argmax"
 
     def policy(self, params: Any, observation: jax.Array) -> jax.Array:
         return jnp.argmax(params(observation), -1)

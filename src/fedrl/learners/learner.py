@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -10,11 +10,14 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.personalisation import Part, Personal, only
-from fedrl.learners.replay import Transition
+from fedrl.learners.personalisation import Model, Part, Personal, only
+from fedrl.learners.replay import Transition, sample
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
 LARGEST = 1 << 16
+
+
+Output = Literal["argmax", "tanh", "clip"]
 
 
 class Learned(NamedTuple):
@@ -141,8 +144,25 @@ class Learner(ABC):
         """An action that explores, and what exploration then remembers."""
 
     @abstractmethod
+    def acting(self, params: Any) -> tuple[Model, Output]:
+        """The model behind the greedy policy, and how its outputs become an action."""
+
+    @abstractmethod
     def policy(self, params: Any, observation: jax.Array) -> jax.Array:
         """The greedy action for one observation or many."""
+
+    def executed(self, action: jax.Array) -> jax.Array:
+        """What the environment gets of an action; what is remembered is the action itself."""
+        return action
+
+    def picked(self, rows: jax.Array, pick: jax.Array, stored: jax.Array) -> jax.Array:
+        """The rows of the memory that an update learns from."""
+        return sample(rows, pick, stored)
+
+    @property
+    def samples(self) -> int:
+        """Transitions that an update goes through."""
+        return self.batch
 
     def update_draws(self, key: jax.Array, actions: int) -> Any:
         """The random numbers of one update, beside those that pick its batch."""

@@ -144,7 +144,9 @@ class Personal:
             return params
         models, structure = jax.tree.flatten(params, is_leaf=_is_model)
 
-        def anew(number: int, model: Model) -> Model:
+        def anew(number: int, model: Any) -> Any:
+            if not _is_model(model):
+                return model
             embedding = self._embedding(jax.random.fold_in(key, number))
             return Model(View(embedding, model.view.normaliser), model.network)
 

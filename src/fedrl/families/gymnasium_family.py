@@ -1,0 +1,181 @@
+"""Any Gymnasium environment as a family: theta is what it is made with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl import arguments
+from fedrl.errors import FedrlError
+from fedrl.families.control_family import ControlFamily, State, Varied
+
+ANYTHING = (-1e30, 1e30)
+
+
+class Uniform(NamedTuple):
+    """Where a keyword of an environment is drawn from."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GymnasiumFamily(ControlFamily):
+    """Environments that Gymnasium makes, which differ in keywords; stepped on the host."""
+
+    environment: str = "CartPole-v1"
+    """Id of a registered environment, or `module:function` that makes one from keywords."""
+    vary: tuple[tuple[str, float, float], ...] = ()
+    """(keyword, low, high) of what differs: theta, in this order; uniform."""
+    time_limit: int = 0
+    """Steps after which an episode is cut off; 0: as the environment says."""
+
+    name: ClassVar[str] = "gymnasium"
+
+    def __post_init__(self) -> None:
+        arguments.of_kind("family.environment", self.environment, str)
+        if not isinstance(self.vary, (tuple, list)) or not all(
+            isinstance(one, (tuple, list)) and len(one) == 3 for one in self.vary
+        ):
+            raise FedrlError(
+                "family.vary must be a list of (keyword, low, high), got " + repr(self.vary)
+            )
+        if not self.vary:
+            raise FedrlError(
+                "family.vary is empty, so all environments would be the same: name at least one "
+                'keyword of the environment and its range, as in vary={"gravity": (-12, -4)}'
+            )
+        object.__setattr__(self, "vary", tuple(self._range(*one) for one in self.vary))
+        if self.time_limit == 0:
+            object.__setattr__(self, "time_limit", self._own_time_limit())
+        super().__post_init__()
+
+    @staticmethod
+    def _range(name: Any, low: Any, high: Any) -> tuple[str, float, float]:
+        arguments.of_kind("family.vary", name, str)
+        allowed = "two numbers, the smaller one first"
+        where = f"family.vary, range of {name}"
+        first = arguments.number(where, low, allowed, lambda x: abs(x) <= ANYTHING[1])
+        last = arguments.number(where, high, allowed, lambda x: first <= x <= ANYTHING[1])
+        return name, first, last
+
+    def _own_time_limit(self) -> int:
+        longest: int | None = self._shape.time_limit
+        if longest is None:
+            raise FedrlError(
+                f"{self.environment} does not say when an episode is too long: give a time_limit"
+            )
+        return longest
+
+    @cached_property
+    def _shape(self) -> Any:
+        from fedrl.families.gymnasium_host import shape_of
+
+        return shape_of(self.environment, self.keywords([low for _, low, _ in self.vary]))
+
+    def keywords(self, theta: Any) -> dict[str, float]:
+        """What an environment is made with."""
+        return {name: float(x) for (name, _, _), x in zip(self.vary, theta, strict=True)}
+
+    @property
+    def observation_size(self) -> int:  # type: ignore[override]
+        size: int = self._shape.observation_size
+        return size
+
+    @property
+    def actions(self) -> int:  # type: ignore[override]
+        actions: int = self._shape.actions
+        return actions
+
+    @property
+    def continuous(self) -> bool:  # type: ignore[override]
+        continuous: bool = self._shape.continuous
+        return continuous
+
+    @property
+    def varied(self) -> tuple[Varied, ...]:
+        return tuple(
+            Varied(name, low, high, "keyword of the environment", ANYTHING)
+            for name, low, high in self.vary
+        )
+
+    @property
+    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return np.full(self.observation_size, inf, np.float32)
+
+    def check(self) -> None:
+        """Try environments out, and say what would go wrong in a training."""
+        from fedrl.families.gymnasium_host import refuse_what_cannot_be_learnt_in
+
+        refuse_what_cannot_be_learnt_in(self)
+
+    def constants(self, theta: jax.Array) -> jax.Array:
+        return theta
+
+    def reset(self, key: jax.Array) -> State:
+        """Only the seed of an episode: its first observation is known once it has begun."""
+        from fedrl.families.gymnasium_host import unbegun
+
+        return unbegun(self, key)
+
+    def begin(self, state: State, constants: jax.Array) -> State:
+        from fedrl.families.gymnasium_host import begin
+
+        return begin(self, state, constants)
+
+    def step(
+        self, state: State, action: jax.Array, constants: jax.Array
+    ) -> tuple[State, jax.Array, jax.Array]:
+        from fedrl.families.gymnasium_host import step
+
+        after, reward, terminated, cut, _ = step(self, state, action, constants, None)
+        return after, reward, terminated | cut
+
+    def step_and_renew(
+        self, state: State, action: jax.Array, constants: jax.Array, reset: State
+    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+        from fedrl.families.gymnasium_host import step
+
+        return step(self, state, action, constants, reset)
+
+    def observe(self, state: State) -> jax.Array:
+        from fedrl.families.gymnasium_host import HEAD
+
+        return jnp.asarray(state[HEAD:])
+
+    def draw(
+        self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        raise FedrlError("a Gymnasium environment cannot be drawn from its observation")
+
+
+def gymnasium(
+    environment: str,
+    *,
+    vary: Mapping[str, tuple[float, float]],
+    time_limit: int | None = None,
+) -> GymnasiumFamily:
+    """A family of Gymnasium environments, which differ in what they are made with.
+
+    Args:
+        environment: id of a registered environment, or `module:function` that makes one.
+        vary: ranges of its keywords, from which environments are drawn uniformly.
+        time_limit: steps after which an episode is cut off, unless the environment says.
+
+    >>> family = gymnasium("MountainCarContinuous-v0", vary={"goal_velocity": Uniform(0, 0.02)})
+    >>> family.observation_size, family.continuous, family.time_limit
+    (2, True, 999)
+
+    """
+    if not isinstance(vary, Mapping):
+        raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-12, -4)}}: {vary!r}')
+    for name, ends in vary.items():
+        if not isinstance(ends, (tuple, list)) or len(ends) != 2:
+            raise FedrlError(f"the range of {name} must be two numbers, got {ends!r}")
+    ranges = tuple((name, ends[0], ends[1]) for name, ends in vary.items())
+    return GymnasiumFamily(environment=environment, vary=ranges, time_limit=time_limit or 0)

@@ -1,0 +1,279 @@
+"""Gymnasium environments on the host, called from compiled programs.
+
+Unlike the robots these cannot be put into arrays: the host keeps them, and a state says which one
+it is. A state that another process has made, before a run was resumed, names an environment that is
+no longer there; it goes on with a new episode.
+
+A state: process, number, seed in two parts, steps, then the observation.
+"""
+
+import importlib
+import sys
+import threading
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl.errors import FedrlError
+
+if TYPE_CHECKING:
+    from fedrl.families.gymnasium_family import GymnasiumFamily
+
+Array = np.ndarray[Any, Any]
+
+HEAD = 5
+PROCESS, NUMBER, HIGH, LOW, STEPS = range(HEAD)
+# Whole numbers that 32-bit floats can hold.
+_MOST = 1 << 24
+_HALF = 1 << 15
+
+
+class Shape(NamedTuple):
+    """What a learner needs to know of an environment."""
+
+    observation_size: int
+    actions: int
+    continuous: bool
+    time_limit: int | None
+
+
+def make(environment: str, keywords: dict[str, Any]) -> Any:
+    """An environment, by id or from a function."""
+    import gymnasium
+
+    module, colon, function = environment.partition(":")
+    try:
+        if colon and function.isidentifier():
+            # A module in the folder where the command is given, as `python -m` would find it.
+            if (here := str(Path.cwd())) not in sys.path:
+                sys.path.insert(0, here)
+            return getattr(importlib.import_module(module), function)(**keywords)
+        return gymnasium.make(environment, disable_env_checker=True, **keywords)
+    except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
+        raise FedrlError(
+            f"cannot make {environment!r} with {keywords} ({type(error).__name__}: {error}): give "
+            "the id of a registered environment, or module:function for a function that makes one, "
+            "and keywords that it has"
+        ) from None
+
+
+@cache
+def _shape_of(environment: str, keywords: tuple[tuple[str, float], ...]) -> Shape:
+    from gymnasium import spaces
+
+    env = make(environment, dict(keywords))
+    seen, does, spec = env.observation_space, env.action_space, getattr(env, "spec", None)
+    env.close()
+    if not isinstance(seen, spaces.Box) or len(seen.shape or ()) != 1:
+        what = "an image" if isinstance(seen, spaces.Box) else type(seen).__name__
+        raise FedrlError(
+            f"{environment} observes {seen}: we learn from vectors. Wrap the environment so that "
+            f"{what} becomes one (gymnasium.wrappers.FlattenObservation), in a function that "
+            "module:function names"
+        )
+    limit = spec.max_episode_steps if spec is not None else None
+    (size,) = seen.shape
+    if isinstance(does, spaces.Discrete):
+        return Shape(size, int(does.n), False, limit)
+    if isinstance(does, spaces.Box) and len(does.shape) == 1:
+        if not does.is_bounded():
+            raise FedrlError(f"{environment} takes {does}: actions must be bounded")
+        return Shape(size, does.shape[0], True, limit)
+    raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
+
+
+def shape_of(environment: str, keywords: dict[str, float]) -> Shape:
+    """What an environment looks like; others of the family must look the same."""
+    return _shape_of(environment, tuple(keywords.items()))
+
+
+class Hall:
+    """The environments of a family in this process, and who is in which."""
+
+    def __init__(self, family: "GymnasiumFamily") -> None:
+        self._family = family
+        self._process = int(np.random.SeedSequence().generate_state(1)[0] % (_MOST - 1)) + 1
+        self._taken: dict[int, Any] = {}
+        self._free: dict[bytes, list[Any]] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def begin(self, theta: Array, state: Array) -> Array:
+        """An episode from its seed, in an environment of its own."""
+        with self._lock:
+            waiting = self._free.get(theta.tobytes())
+            env = waiting.pop() if waiting else None
+            number = self._next = (self._next + 1) % _MOST
+        if env is None:
+            env = make(self._family.environment, self._family.keywords(theta))
+        self._taken[number] = env
+        return self._first(env, number, state[[HIGH, LOW]])
+
+    def step(self, theta: Array, action: Array, state: Array, seed: Array | None) -> Array:
+        """(reward, terminated, state after, state renewed); without a seed it ends for good."""
+        family = self._family
+        if state[PROCESS] != self._process or int(state[NUMBER]) not in self._taken:
+            state = self.begin(theta, state)
+        number = int(state[NUMBER])
+        env = self._taken[number]
+        seen, reward, terminated, truncated, _ = env.step(_executed(env, action))
+        after = state.copy()
+        after[STEPS] += 1
+        after[HEAD:] = np.asarray(seen, np.float32)
+        # Shorter limits of its own are cuts as well: what follows is a new episode.
+        over = terminated or truncated or after[STEPS] >= family.time_limit
+        renewed = after
+        if over and seed is not None:
+            renewed = self._first(env, number, seed)
+        elif over:
+            del self._taken[number]
+            with self._lock:
+                self._free.setdefault(theta.tobytes(), []).append(env)
+        told = [float(reward), float(terminated), float(over and not terminated)]
+        return np.concatenate([told, after, renewed]).astype(np.float32)
+
+    def _first(self, env: Any, number: int, seed: Array) -> Array:
+        seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
+        head = [self._process, number, *seed, 0]
+        return np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
+
+
+@cache
+def hall(family: "GymnasiumFamily") -> Hall:
+    """Where a family's environments are."""
+    return Hall(family)
+
+
+def unbegun(family: "GymnasiumFamily", key: jax.Array) -> jax.Array:
+    """A state that has only a seed."""
+    bits = jax.random.bits(key, (), jnp.uint32) >> 2
+    seed = [(bits // _HALF).astype(jnp.float32), (bits % _HALF).astype(jnp.float32)]
+    zero = jnp.float32(0)
+    head = jnp.stack([zero, zero, *seed, zero])
+    return jnp.concatenate([head, jnp.zeros(family.observation_size)])
+
+
+def begin(family: "GymnasiumFamily", state: jax.Array, theta: jax.Array) -> jax.Array:
+    """The first state of an episode."""
+    row = jnp.concatenate([theta, state])
+    begun: jax.Array = jax.pure_callback(
+        partial(_begin_rows, family), state, row, vmap_method="broadcast_all"
+    )
+    return begun
+
+
+def step(
+    family: "GymnasiumFamily",
+    state: jax.Array,
+    action: jax.Array,
+    theta: jax.Array,
+    reset: jax.Array | None,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+    """(state, reward, terminated, cut off, state of a new episode if this one is over)."""
+    seed = jnp.zeros(0) if reset is None else reset[jnp.array([HIGH, LOW])]
+    row = jnp.concatenate([theta, jnp.atleast_1d(action).astype(jnp.float32), state, seed])
+    size = state.size
+    like = jnp.zeros(3 + 2 * size)
+    told = jax.pure_callback(
+        partial(_step_rows, family, reset is not None), like, row, vmap_method="broadcast_all"
+    )
+    return told[3 : 3 + size], told[0], told[1] > 0, told[2] > 0, told[3 + size :]
+
+
+def _begin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
+    rows = np.asarray(rows)
+    flat = rows.reshape(-1, rows.shape[-1])
+    v, place = len(family.vary), hall(family)
+    begun = np.stack([place.begin(row[:v], row[v:]) for row in flat])
+    return begun.reshape(*rows.shape[:-1], -1)
+
+
+def _step_rows(family: "GymnasiumFamily", renews: bool, rows: Any) -> Array:
+    rows = np.asarray(rows)
+    flat = rows.reshape(-1, rows.shape[-1])
+    v, u = len(family.vary), family.remembered[1]
+    size = HEAD + family.observation_size
+    place = hall(family)
+    told = np.full((len(flat), 3 + 2 * size), np.nan, np.float32)
+    for i, row in enumerate(flat):
+        state = row[v + u : v + u + size]
+        if not np.isnan(state[NUMBER]):  # over, in an evaluation
+            seed = row[v + u + size :] if renews else None
+            told[i] = place.step(row[:v], row[v : v + u], state, seed)
+    return told.reshape(*rows.shape[:-1], -1)
+
+
+def _executed(env: Any, action: Array) -> Any:
+    """The environment's own action; ours are numbers from 0 on, or vectors in [-1, 1]."""
+    does = env.action_space
+    if hasattr(does, "n"):
+        return int(action[0]) + int(does.start)
+    low, high = does.low, does.high
+    scaled = low + (np.clip(action, -1, 1) + 1) / 2 * (high - low)
+    return np.clip(scaled, low, high).astype(does.dtype)
+
+
+def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
+    """Make the environments at the ends of the ranges, play a little, and say what is wrong."""
+    ends = ([low for _, low, _ in family.vary], [high for _, _, high in family.vary])
+    envs = [make(family.environment, family.keywords(theta)) for theta in ends]
+    try:
+        first, last = (shape_of(family.environment, family.keywords(theta)) for theta in ends)
+        if first[:3] != last[:3]:
+            raise FedrlError(
+                f"{family.environment} looks different at the ends of its range ({first}, {last}): "
+                "agents that share a policy must have the same observations and actions"
+            )
+        for env, theta in zip(envs, ends, strict=True):
+            _try(env, f"{family.environment} with {family.keywords(theta)}")
+        same = envs[0].unwrapped is envs[1].unwrapped
+        if same:
+            raise FedrlError(
+                f"{family.environment} gives the same environment twice: it must make a new one "
+                "each time"
+            )
+    finally:
+        for env in envs:
+            env.close()
+
+
+def _try(env: Any, what: str) -> None:
+    """A few steps, twice from the same seed."""
+    played = []
+    for _ in range(2):
+        result = env.reset(seed=7)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise FedrlError(f"reset of {what} must return (observation, info), got {result!r}")
+        env.action_space.seed(7)
+        seen = [result[0]]
+        for _ in range(5):
+            told = env.step(env.action_space.sample())
+            if not isinstance(told, tuple) or len(told) != 5:
+                raise FedrlError(
+                    f"step of {what} must return (observation, reward, terminated, truncated, "
+                    f"info), got {told!r}"
+                )
+            seen.append(told[0])
+            if not np.isfinite(float(told[1])):
+                raise FedrlError(f"{what} gave the reward {told[1]}")
+            if told[2] or told[3]:
+                break
+        for one in seen:
+            vector = np.asarray(one)
+            if vector.shape != env.observation_space.shape:
+                raise FedrlError(
+                    f"{what} gave an observation of shape {vector.shape}, its space says "
+                    f"{env.observation_space.shape}"
+                )
+            if vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
+                raise FedrlError(f"{what} gave an observation that is not of finite numbers")
+        played.append(np.concatenate([np.ravel(one) for one in seen]))
+    if played[0].shape != played[1].shape or not np.allclose(played[0], played[1]):
+        raise FedrlError(
+            f"{what} does not repeat itself from the same seed: draw all random numbers from "
+            "self.np_random, after super().reset(seed=seed), or results cannot be reproduced"
+        )

@@ -1,0 +1,273 @@
+"""PPO: what an agent that learns from its latest steps only does between two communications.
+
+One update goes several times over a rollout, the steps since the update before. The memory is that
+rollout, so updates, rollouts and memory are equally long.
+"""
+
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedrl import arguments
+from fedrl.errors import FedrlError
+from fedrl.learners.learner import LARGEST, Learned, Learner, Output
+from fedrl.learners.networks import MLP
+from fedrl.learners.personalisation import Model, through_the_eyes_of
+from fedrl.learners.replay import Transition
+
+# Actors begin with nearly the same output everywhere: no action is preferred.
+FIRST_OUTPUTS = 0.01
+LOG_TWO_PI = log(2 * jnp.pi)
+
+
+class PolicyAndValue(NamedTuple):
+    """What the agents average."""
+
+    actor: Model
+    """Logits of actions, or their means."""
+    critic: Model
+    """V(s)."""
+    log_deviation: jax.Array
+    """Of each continuous action; nothing for discrete ones."""
+
+
+class Samples(NamedTuple):
+    """Steps of a rollout, with what the update needs to know of them."""
+
+    observation: jax.Array
+    action: jax.Array
+    log_probability: jax.Array
+    """Under the policy that took the action."""
+    advantage: jax.Array
+    value: jax.Array
+    """What the critic should say."""
+
+
+@dataclass(frozen=True)
+class PPO(Learner):
+    """Proximal policy optimisation; the server averages policies and value functions."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critic."""
+    actions: Literal["discrete", "continuous"] = "discrete"
+    """What kind of actions the family has."""
+    rollout: int = 256
+    """Steps between two updates; an update goes over these and then forgets them."""
+    batch: int = 64
+    """Steps in a gradient step."""
+    epochs: int = 4
+    """How often an update goes over its rollout."""
+    lr: float = 3e-4
+    """Step size of Adam."""
+    gae_lambda: float = 0.95
+    """Weight of later steps in an advantage (GAE): 0 trusts the critic, 1 the returns."""
+    clip: float = 0.2
+    """How far the probability of an action may move in an update, as a ratio."""
+    value_weight: float = 0.5
+    """Weight of the critic's loss."""
+    entropy_weight: float = 0.0
+    """Weight of the policy's entropy, which keeps it from settling early."""
+    largest_gradient: float = 0.5
+    """Longer gradients are shortened to this norm."""
+    first_deviation: float = 0.6
+    """Continuous actions: standard deviation at the beginning; actions are in [-1, 1]."""
+
+    replay: int = 256
+    """As `rollout`: it follows from it."""
+    learning_starts: int = 256
+    """As `rollout`: it follows from it."""
+    update_every: int = 256
+    """As `rollout`: it follows from it."""
+
+    name: ClassVar[str] = "ppo"
+
+    def __post_init__(self) -> None:
+        rollout = arguments.whole("learner.rollout", self.rollout, smallest=2, largest=LARGEST)
+        arguments.settle(self, replay=rollout, learning_starts=rollout, update_every=rollout)
+        super().__post_init__()
+        arguments.choice("learner.actions", self.actions, ("discrete", "continuous"))
+        if rollout % self.batch:
+            raise FedrlError(
+                f"learner.rollout = {rollout} is not a multiple of learner.batch = {self.batch}: "
+                "an update goes over whole batches"
+            )
+        above, weight = "a positive number", "a number from 0 to 1e30"
+        arguments.settle(
+            self,
+            epochs=arguments.whole("learner.epochs", self.epochs, largest=LARGEST),
+            gae_lambda=arguments.probability("learner.gae_lambda", self.gae_lambda),
+            **self._step_sizes("lr"),
+            **{
+                n: arguments.number(f"learner.{n}", getattr(self, n), above, lambda x: 0 < x < 1e30)
+                for n in ("clip", "largest_gradient", "first_deviation")
+            },
+            **{
+                n: arguments.number(
+                    f"learner.{n}", getattr(self, n), weight, lambda x: 0 <= x <= 1e30
+                )
+                for n in ("value_weight", "entropy_weight")
+            },
+        )
+
+    @property
+    def continuous(self) -> bool:  # type: ignore[override]
+        return self.actions == "continuous"
+
+    @property
+    def samples(self) -> int:
+        return self.rollout * self.epochs
+
+    def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
+        """Fresh networks, and Adam's zeros."""
+        actor_key, critic_key = jax.random.split(key)
+
+        def actor(inputs: int) -> MLP:
+            network = MLP((inputs, *self.hidden, actions), actor_key)
+            last = network.layers[-1].weight
+            smaller: MLP = eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
+            return smaller
+
+        def critic(inputs: int) -> MLP:
+            return MLP((inputs, *self.hidden, 1), critic_key)
+
+        deviations = actions if self.continuous else 0
+        params = PolicyAndValue(
+            self.personal.model(actor, actor_key, observation_size),
+            self.personal.model(critic, critic_key, observation_size),
+            jnp.full(deviations, log(self.first_deviation)),
+        )
+        return self.adopt(params)
+
+    def adopt(self, params: PolicyAndValue) -> Learned:
+        """`target` is the policy that took the steps of the rollout."""
+        return Learned(params, params, self._optimizer.init(params))
+
+    def acting_draws(self, key: jax.Array, actions: int) -> jax.Array:
+        if self.continuous:
+            return jax.random.normal(key, (actions,))
+        return jax.random.gumbel(key, (actions,))
+
+    def act(
+        self,
+        params: PolicyAndValue,
+        observation: jax.Array,
+        noise: Any,
+        draws: jax.Array,
+        updates: jax.Array,
+    ) -> tuple[jax.Array, Any]:
+        """An action drawn from the policy."""
+        outputs = params.actor(observation)
+        if self.continuous:
+            return outputs + jnp.exp(params.log_deviation) * draws, noise
+        return jnp.argmax(outputs + draws, -1), noise
+
+    def executed(self, action: jax.Array) -> jax.Array:
+        return jnp.clip(action, -1.0, 1.0) if self.continuous else action
+
+    def acting(self, params: PolicyAndValue) -> tuple[Model, Output]:
+        return params.actor, "clip" if self.continuous else "argmax"
+
+    def policy(self, params: PolicyAndValue, observation: jax.Array) -> jax.Array:
+        outputs = params.actor(observation)
+        return self.executed(outputs) if self.continuous else jnp.argmax(outputs, -1)
+
+    def picked(self, rows: jax.Array, pick: jax.Array, stored: jax.Array) -> jax.Array:
+        """All of the rollout, in its order: the memory is written from its beginning each time."""
+        return rows
+
+    def update_draws(self, key: jax.Array, actions: int) -> jax.Array:
+        """An order of the rollout's steps for each epoch."""
+        keys = jax.random.split(key, self.epochs)
+        return jax.vmap(lambda key: jax.random.permutation(key, self.rollout))(keys)
+
+    def update(
+        self, learned: Learned, batch: Transition, draws: jax.Array, updates: jax.Array
+    ) -> tuple[Learned, jax.Array]:
+        """Epochs of clipped policy gradients over the rollout."""
+        behaviour = through_the_eyes_of(learned.params, learned.target)
+        samples = self._samples(behaviour, batch)
+        batches = draws.reshape(-1, self.batch)
+
+        def step(carry: tuple[Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
+            params, optimizer = carry
+            some = jax.tree.map(lambda leaf: leaf[rows], samples)
+            loss, gradient = jax.value_and_grad(self._loss)(params, some)
+            return self._descend(self._optimizer, gradient, optimizer, params), loss
+
+        start = (learned.params, learned.optimizer)
+        (params, optimizer), losses = jax.lax.scan(step, start, batches)
+        return Learned(params, params, optimizer), losses.mean()
+
+    @property
+    def _optimizer(self) -> optax.GradientTransformation:
+        shortened = optax.clip_by_global_norm(self.largest_gradient)
+        return optax.chain(shortened, self.personal.adam(self.lr))
+
+    def _samples(self, behaviour: PolicyAndValue, rollout: Transition) -> Samples:
+        value = behaviour.critic(rollout.observation)[..., 0]
+        following = behaviour.critic(rollout.next_observation)[..., 0]
+        advantage = advantages(rollout, value, following, self.gamma, self.gae_lambda)
+        scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        log_probability, _ = self._of_actions(behaviour, rollout.observation, rollout.action)
+        return Samples(
+            rollout.observation, rollout.action, log_probability, scaled, advantage + value
+        )
+
+    def _of_actions(
+        self, params: PolicyAndValue, observation: jax.Array, action: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """log pi(a | s), and the entropy of pi(. | s)."""
+        outputs = params.actor(observation)
+        if self.continuous:
+            log_deviation = params.log_deviation
+            distance = (action - outputs) * jnp.exp(-log_deviation)
+            density = -0.5 * distance**2 - log_deviation - 0.5 * LOG_TWO_PI
+            entropy = jnp.sum(log_deviation + 0.5 * (1 + LOG_TWO_PI))
+            return density.sum(-1), jnp.broadcast_to(entropy, density.shape[:-1])
+        logs = jax.nn.log_softmax(outputs)
+        # A masked sum, because the gradient of a gather is a slow scatter.
+        taken = action[..., :1].astype(jnp.int32) == jnp.arange(outputs.shape[-1])
+        return jnp.sum(jnp.where(taken, logs, 0.0), -1), -jnp.sum(jnp.exp(logs) * logs, -1)
+
+    def _loss(self, params: PolicyAndValue, samples: Samples) -> jax.Array:
+        """-min(rho A, clip(rho) A) with rho = pi / pi_old, the critic's error, the entropy."""
+        log_probability, entropy = self._of_actions(params, samples.observation, samples.action)
+        ratio = jnp.exp(log_probability - samples.log_probability)
+        near = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
+        gain = jnp.minimum(ratio * samples.advantage, near * samples.advantage)
+        error = params.critic(samples.observation)[..., 0] - samples.value
+        return (
+            -gain.mean()
+            + self.value_weight * jnp.mean(error**2)
+            - self.entropy_weight * entropy.mean()
+        )
+
+
+def advantages(
+    rollout: Transition,
+    value: jax.Array,
+    following: jax.Array,
+    gamma: float,
+    gae_lambda: float,
+) -> jax.Array:
+    """Generalised advantage estimates: sum_l (gamma lambda)^l delta_{t+l} within an episode."""
+    ended = rollout.terminated > 0
+    # Not a product: a terminal state may not even be a number.
+    delta = rollout.reward + gamma * jnp.where(ended, 0.0, following) - value
+    # An episode that was cut off goes on in its value, but the next row is not its next step.
+    next_row = jnp.roll(rollout.observation, -1, 0)
+    follows = jnp.all(rollout.next_observation == next_row, -1) & ~ended
+
+    def backwards(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        delta, follows = now
+        advantage = delta + gamma * gae_lambda * jnp.where(follows, later, 0.0)
+        return advantage, advantage
+
+    last = jnp.zeros(())
+    _, found = jax.lax.scan(backwards, last, (delta, follows), reverse=True)
+    return found

@@ -1,0 +1,224 @@
+"""Gymnasium environments in our engine, against the environments themselves."""
+
+from dataclasses import replace
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedrl
+from fedrl import Experiment, FedrlError, train
+from fedrl.evaluate import greedy_returns
+from fedrl.experiment.driver import carry_out
+from fedrl.experiment.launch import begin as begin_runs
+from fedrl.experiment.settings import Evaluation
+from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.families import GymnasiumFamily, Uniform
+from fedrl.families.gymnasium_host import hall
+from fedrl.learners import replay
+from fedrl.learners.ddpg import DDPG
+from fedrl.learners.dqn import DQN
+from fedrl.learners.ppo import PPO
+from fedrl.progress import Silence
+from tiny import begin, go_on
+
+LEARNER = DQN(hidden=(8,), batch=4, replay=400, learning_starts=8, lr=1e-2, gamma=0.9)
+CART = fedrl.families.gymnasium(
+    "fedrl.envs:fedrl/CartPole-v0", vary={"theta": Uniform(0.3, 1.7)}, time_limit=40
+)
+
+
+def world(name, time_limit=20, **vary):
+    ranges = vary or {"theta": (1.0, 3.0)}
+    return fedrl.families.gymnasium(f"gymnasium_worlds:{name}", vary=ranges, time_limit=time_limit)
+
+
+def experiment(family, **changes):
+    settings = {
+        "learner": LEARNER,
+        "agents": 2,
+        "held_out": 2,
+        "E": 20,
+        "updates": 60,
+        "evaluation": Evaluation(every=60, episodes=2),
+        "seeds": 1,
+    }
+    return Experiment(name="gym", family=family, **(settings | changes))
+
+
+def experience(family, updates=100, learner=LEARNER):
+    """What two agents have remembered, and their thetas."""
+    engine = experiment(family, learner=learner).engine
+    trained = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 1, updates))()
+    rows = np.asarray(trained.rows)[:, : int(trained.clock.stored)]
+    thetas = np.asarray(engine.thetas(0))
+    remembered = [replay.unpack(agent, family.observation_size) for agent in rows]
+    return [jax.tree.map(np.asarray, one) for one in remembered], thetas
+
+
+def test_every_transition_is_one_of_the_environment():
+    remembered, thetas = experience(CART)
+    for steps, theta in zip(remembered, thetas, strict=True):
+        env = gymnasium.make("fedrl.envs:fedrl/CartPole-v0", theta=float(theta[0])).unwrapped
+        env.reset(seed=0)
+        ends = 0
+        for i in range(len(steps.reward)):
+            env._state, env._terminated = jnp.asarray(steps.observation[i]), False
+            seen, reward, terminated, _, _ = env.step(np.int64(steps.action[i, 0]))
+            np.testing.assert_allclose(steps.next_observation[i], seen, rtol=1e-6)
+            assert (steps.reward[i], steps.terminated[i] > 0) == (reward, terminated)
+            ends += terminated
+            follows = (
+                i + 1 < len(steps.reward)
+                and (steps.next_observation[i] == steps.observation[i + 1]).all()
+            )
+            # A new episode begins near the middle, and only after an end or the time limit.
+            assert follows != (terminated or i + 1 == len(steps.reward)) or not terminated
+        assert ends > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "ended"), [("line", 20, 0), ("ending", 7, 1), ("cut", 5, 0)]
+)
+def test_episodes_end_where_they_should_and_cuts_are_no_ends(name, length, ended):
+    remembered, thetas = experience(world(name))
+    for steps, theta in zip(remembered, thetas, strict=True):
+        count = steps.observation[:, 0]
+        np.testing.assert_array_equal(count, np.arange(len(count)) % length)
+        np.testing.assert_array_equal(steps.next_observation[:, 0], count + 1)
+        np.testing.assert_array_equal(steps.terminated, ended * (count == length - 1))
+        np.testing.assert_allclose(steps.reward, theta[0], rtol=1e-6)
+        # Every episode has a seed of its own.
+        assert len(np.unique(steps.observation[:, 1])) == -(-len(count) // length)
+
+
+def test_actions_are_the_environments_own():
+    remembered, _ = experience(world("line"))
+    assert set(np.concatenate([one.action for one in remembered]).ravel()) == {0, 1}
+    learner = DDPG(hidden=(8, 8), batch=4, replay=200, learning_starts=100)
+    family = world("steered")
+    assert (family.continuous, family.actions) == (True, 2)
+    experience(family, 20, learner)
+    done = [np.stack(env.done) for env in hall(family)._taken.values() if env.done]
+    for actions in done:
+        assert (actions >= [-2, 0]).all()
+        assert (actions <= [2, 10]).all()
+        assert np.ptp(actions, 0).min() > 1  # before the first update: anything
+
+
+@pytest.mark.parametrize(("name", "length"), [("line", 20), ("ending", 7), ("cut", 5)])
+def test_returns_are_what_they_must_be(name, length):
+    family = world(name)
+    models = jax.vmap(lambda key: LEARNER.init(key, 2, 2).params)(
+        jax.random.split(jax.random.key(0), 3)
+    )
+    thetas = jnp.array([[1.0], [2.0], [2.5], [3.0]])
+    play = jax.jit(
+        lambda: greedy_returns(
+            family, LEARNER.policy, models, thetas, jax.random.key(1), episodes=3, gamma=0.5
+        )
+    )
+    found = play()
+    expected = np.tile(np.array([1.0, 2.0, 2.5, 3.0]) * length, (3, 1))
+    np.testing.assert_allclose(found.undiscounted, expected, rtol=1e-5)
+    discounted = np.tile(np.array([1.0, 2.0, 2.5, 3.0]) * (2 - 2.0 ** (1 - length)), (3, 1))
+    np.testing.assert_allclose(found.discounted, discounted, rtol=1e-5)
+    # Environments of evaluations are used again, not made again.
+    before = hall(family)._next
+    free = sum(map(len, hall(family)._free.values()))
+    play()
+    assert hall(family)._next == before + 36
+    assert sum(map(len, hall(family)._free.values())) == free
+
+
+def test_a_run_is_an_ordinary_run(tmp_path):
+    run = train(experiment(world("ending")), out=tmp_path, progress=False)
+    frame = run.metrics()
+    returns = frame[frame["metric"] == "return"]
+    np.testing.assert_allclose(returns["value"], 7 * returns["theta"], rtol=1e-5)
+    assert from_toml(to_toml(run.experiment)) == run.experiment
+    np.testing.assert_allclose(run.evaluate([2.0]).undiscounted, [[14]], rtol=1e-6)
+    again = train(experiment(world("ending")), out=tmp_path / "again", progress=False)
+    assert (again.path / "metrics.csv").read_bytes() == (run.path / "metrics.csv").read_bytes()
+
+
+def test_a_run_that_is_resumed_goes_on_with_new_episodes(tmp_path, monkeypatch):
+    (directory,) = begin_runs([experiment(world("ending"), updates=200)], tmp_path)
+
+    class Stop(Silence):
+        def headline(self, text):
+            if len(list(directory.checkpoints.glob("*"))) > 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrl.experiment.driver._Pause.over", lambda self: True)
+    monkeypatch.setattr("fedrl.experiment.plan.STRETCH", 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(directory, Stop())
+    hall.cache_clear()  # as in a new process
+    carry_out(directory, Silence())
+    assert directory.finished
+    text = directory.metrics_text()
+    assert "nan" not in text
+
+
+def test_ppo_learns_in_it(tmp_path):
+    changes = {"learner": PPO(lr=1e-3), "E": 4, "updates": 24, "held_out": 0, "agents": 2}
+    run = train(
+        experiment(replace(CART, time_limit=200), **changes | {"evaluation": Evaluation(every=24)}),
+        out=tmp_path,
+        progress=False,
+    )
+    frame = run.metrics()
+    means = frame[frame["metric"] == "return"].groupby("updates")["value"].mean()
+    assert means.iloc[0] < 60
+    assert means.iloc[-1] > 100
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Unseeded", "does not repeat itself from the same seed.*np_random"),
+        ("Image", "we learn from vectors"),
+        ("Words", "we learn from vectors.*FlattenObservation"),
+        ("Unbounded", "actions must be bounded"),
+        ("Many", "we learn Discrete actions or vectors"),
+        ("Growing", "looks different at the ends of its range"),
+        ("OldReset", r"must return \(observation, info\)"),
+        ("OldStep", "must return .observation, reward, terminated, truncated"),
+        ("NoReward", "gave the reward nan"),
+        ("Larger", r"observation of shape \(3,\), its space says \(2,\)"),
+        ("the_same", "the same environment twice"),
+        ("nothing", "cannot make.*module:function"),
+    ],
+)
+def test_what_cannot_be_learnt_in_is_refused_and_says_why(tmp_path, name, message):
+    with pytest.raises(FedrlError, match=message):
+        train(experiment(world(name)), out=tmp_path, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"environment": "NoSuch-v9"}, "cannot make 'NoSuch-v9'"),
+        ({"vary": {"nonsense": (0, 1)}}, "keywords that it has"),
+        ({"vary": {}}, "all environments would be the same"),
+        ({"vary": {"theta": 3}}, "range of theta must be two numbers"),
+        ({"vary": {"theta": (2, 1)}}, "the smaller one first"),
+        ({"vary": ["theta"]}, "ranges by keyword"),
+        ({"time_limit": None, "environment": "gymnasium_worlds:line"}, "give a time_limit"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    given = {"environment": "gymnasium_worlds:line", "vary": {"theta": (1, 2)}, "time_limit": 9}
+    with pytest.raises(FedrlError, match=message):
+        # What it looks like is found out when it is first needed.
+        assert fedrl.families.gymnasium(**given | arguments).observation_size
+
+
+def test_a_time_limit_of_the_environment_is_taken_over():
+    family = GymnasiumFamily(environment="MountainCar-v0", vary=(("goal_velocity", 0.0, 0.01),))
+    assert family.time_limit == 200
+    assert [varied.name for varied in family.varied] == ["goal_velocity"]

@@ -1,0 +1,113 @@
+"""Environments of Gymnasium that are easy to reason about, and some that are wrong."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Line(gymnasium.Env):
+    """The observation counts steps; the reward is theta; it ends or is cut off when told to."""
+
+    def __init__(self, theta=1.0, ends=None, cut=None, action_space=None):
+        self.observation_space = spaces.Box(-1e6, 1e6, (2,), np.float32)
+        self.action_space = action_space or spaces.Discrete(2, start=3)
+        self.theta, self.ends, self.cut = theta, ends, cut
+        self.done: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.salt = 0, self.np_random.uniform()
+        return self._seen(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.done.append(action)
+        self.t += 1
+        ended, cut = self.t == self.ends, self.t == self.cut
+        return self._seen(), self.theta, ended, cut, {}
+
+    def _seen(self):
+        return np.array([self.t, self.salt], np.float32)
+
+
+def line(theta=1.0):
+    return Line(theta)
+
+
+def ending(theta=1.0):
+    return Line(theta, ends=7)
+
+
+def cut(theta=1.0):
+    return Line(theta, cut=5)
+
+
+def steered(theta=1.0):
+    return Line(theta, action_space=spaces.Box(np.array([-2, 0]), np.array([2, 10]), (2,)))
+
+
+class Unseeded(Line):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.salt = np.random.default_rng().uniform()
+        return self._seen(), {}
+
+
+class Image(Line):
+    def __init__(self, theta=1.0):
+        super().__init__(theta)
+        self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+class Words(Line):
+    def __init__(self, theta=1.0):
+        super().__init__(theta)
+        self.observation_space = spaces.Dict({"x": spaces.Box(0, 1, (2,))})
+
+
+class Unbounded(Line):
+    def __init__(self, theta=1.0):
+        super().__init__(theta, action_space=spaces.Box(-np.inf, np.inf, (1,)))
+
+
+class Many(Line):
+    def __init__(self, theta=1.0):
+        super().__init__(theta, action_space=spaces.MultiDiscrete([2, 2]))
+
+
+class Growing(Line):
+    """More actions where theta is larger."""
+
+    def __init__(self, theta=1.0):
+        super().__init__(theta, action_space=spaces.Discrete(2 + int(theta > 1)))
+
+
+class OldReset(Line):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class OldStep(Line):
+    def step(self, action):
+        seen, reward, ended, _, info = super().step(action)
+        return seen, reward, ended, info
+
+
+class NoReward(Line):
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, np.nan, *rest
+
+
+class Larger(Line):
+    def _seen(self):
+        return np.zeros(3, np.float32)
+
+
+ONLY = Line()
+
+
+def the_same(theta=1.0):
+    return ONLY
