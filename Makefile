@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup gl demo demo-tabular test test-slow lint type format bench bench-full docs clean
+.PHONY: help setup gl nginx demo demo-tabular test test-slow lint type format bench bench-full docs clean
 
 help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
@@ -30,12 +30,16 @@ demo: setup
 demo-tabular: setup
 	$(BIN)/fedrl reproduce table2 --quick --out results/demo
 
-test: setup gl
+test: setup gl nginx
 	$(BIN)/pytest
 
 # Robots are drawn without a screen by a system library; tests of pictures are skipped without it.
 gl:
 	@scripts/install-gl
+
+# It stands before the server of a federation; tests with real processes are skipped without it.
+nginx:
+	@scripts/install-nginx
 
 test-slow: setup
 	$(BIN)/pytest -m slow -n 0

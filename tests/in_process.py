@@ -133,7 +133,7 @@ class Federation:
         self.record = Record(folder / "runs", self.training, folder / "status.json")
         self.path = self.record.path
         self.transport = InProcess(agents_of(experiment, folder) if agents is None else agents)
-        deployment = Deployment(**({"quorum": 1} | deployment))
+        deployment = Deployment(**({"quorum": 1, "gathering": 0.01} | deployment))
         given = (self.training, self.transport, self.record, deployment, self.log.append)
         self.server = rounds.Server(*given, **({} if clock is None else {"clock": clock}))
 

@@ -191,11 +191,6 @@ class Network:
         self.started.pop(name).wait()
         until(lambda: not {p.pid for p in family} & {p.pid for p in all_processes()}, "their end")
 
-    def ask_to_stop(self, name):
-        process = self.started.pop(name)
-        process.terminate()
-        return process.wait(60)
-
     def model(self):
         """The arrays of the finished run."""
         with np.load(self.run / "models.npz") as file:

@@ -11,8 +11,7 @@ from gymnasium import spaces
 from fedrl import FedrlError
 from fedrl.experiment.host_loop import Adapted
 from fedrl.experiment.run_directory import named_leaves
-from fedrl.federation import agent
-from fedrl.learners import replay
+from fedrl.learners import learner, replay
 from published import PERSONAL, is_private, models, pendulums, publish, same_bits
 from tiny import LEARNER, TINY
 
@@ -213,7 +212,7 @@ def test_batches_consist_of_what_was_met(plain, monkeypatch):
         jax.debug.callback(lambda x: batches.append(replay.unpack(np.asarray(x), 4)), picked)
         return picked
 
-    monkeypatch.setattr(agent, "sample", watched)
+    monkeypatch.setattr(learner, "sample", watched)
     env = Fake(4, spaces.Discrete(2))
     plain.adapt(env, method="n-update", updates=20, every=20, episodes=1, progress=False)
     jax.effects_barrier()

@@ -233,6 +233,20 @@ def test_agents_of_tables_go_on_as_well(tmp_path):
         model = {"table": said.shared["table"] / 2}
 
 
+def test_what_is_evaluated_is_the_model_that_was_sent(tmp_path):
+    experiment = replace(TABULAR_PRESETS["windycliffs-qavg"], lr=0.5)
+    plain = {"training": TRAINING, "experiment": experiment.digest, "evaluate": True}
+    work = TableWork(experiment, 2)
+    agent = Agent(tmp_path, work, experiment.digest)
+    said = agent.answer(Instruction(**plain, round=1, E=20, trained=0))
+    # The worst that it could do in most states, and it has to say so.
+    sent = {"table": -said.shared["table"]}
+    own, other = (work.evaluate(work.begin(x), 20)[1]["objective"] for x in (said.shared, sent))
+    assert own - other > 10
+    again = agent.answer(Instruction(**plain, round=2, E=20, trained=20, model=sent))
+    assert again.metrics["objective"] == other
+
+
 def damaged(content):
     middle = len(content) // 2
     yield "cut off", content[:middle]

@@ -28,7 +28,7 @@ EXPERIMENT = replace(
     TINY,
     name="faults",
     E=20,
-    updates=20 * 14,
+    updates=20 * 11,
     seeds=1,
     evaluation=Evaluation(every=80, episodes=1),
 )
@@ -150,7 +150,8 @@ def test_when_all_agents_fail_the_server_says_why_and_nothing_is_overwritten(tra
     assert status["state"] == "failed"
     assert f"round {killed} has 0 valid answers and needs 2" in status["why"]
     for agent in range(2):
-        assert f"agents/{agent}/state cannot be used (File exists)" in status["why"]
+        state = training.folder.agent(agent) / "state"
+        assert f"agent {agent}: {state} cannot be used (File exists)" in status["why"]
     assert "start the server again to try this round again" in status["why"]
     assert status["why"] in training.log("server")
     for path in states:

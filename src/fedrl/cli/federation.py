@@ -35,6 +35,8 @@ class Init:
     """Valid answers that a round needs; 0: more than half of its agents."""
     deadline: float = 600.0
     """Seconds an agent has to answer."""
+    gathering: float = 60.0
+    """Seconds to wait for all agents before the first round; then a quorum is enough."""
     patience: float = 600.0
     """Seconds to wait for enough agents to be there."""
     norm_bound: float = 1000.0

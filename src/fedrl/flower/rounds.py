@@ -69,6 +69,7 @@ class Server:
     ) -> None:
         self._training, self._transport, self._record = training, transport, record
         self._deployment, self._log, self._clock = deployment, log, clock
+        self._gathered = False
         first = training.first()
         self._names = list(first)
         self._done, self._model, self._objectives = self._restored(first)
@@ -132,6 +133,8 @@ class Server:
         # Who does not take part is asked only for an evaluation.
         wanted = set(range(training.agents)) if planned.evaluate else workers
         needed = self._quorum(len(workers or wanted))
+        if not self._gathered:
+            self._gather(planned, workers or wanted)
         until = self._clock() + self._deployment.patience
         while len((workers or wanted) & set(here := self._transport.present())) < needed:
             if self._clock() > until:
@@ -161,6 +164,14 @@ class Server:
             self._log(f"round {planned.number}: agent {agent} is not there")
         self._send(round, set(instructions), here)
         return round
+
+    def _gather(self, planned: Planned, wanted: set[int]) -> None:
+        """Agents that were started together with the server are to have their chance."""
+        until = self._clock() + self._deployment.gathering
+        while wanted - set(here := self._transport.present()) and self._clock() < until:
+            self._record.status(planned, here)
+            time.sleep(POLL)
+        self._gathered = True
 
     def _send(self, round: _Round, agents: set[int], here: Mapping[int, object]) -> None:
         round.sent += self._transport.send({i: round.instructions[i] for i in sorted(agents)})

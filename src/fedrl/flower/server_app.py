@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ LOOK = 1.0
 # What nobody has fetched so many seconds after the deadline is thrown away: whoever was away then
 # is not to begin with rounds that are over.
 LATE = 5.0
+# Characters of a reason that are kept.
+LONGEST = 500
 
 app = ServerApp()
 
@@ -79,7 +82,7 @@ class FlowerTransport:
                 continue
             if message.has_error():
                 self._looked = -LOOK  # it may have gone: look again
-                came.append((agent, Refusal(str(message.error.reason))))
+                came.append((agent, Refusal(_in_short(message.error.reason))))
                 continue
             received += size(message.content)
             try:
@@ -87,6 +90,12 @@ class FlowerTransport:
             except FedrlError as error:
                 came.append((agent, Refusal(str(error))))
         return came, received
+
+
+def _in_short(reason: str | None) -> str:
+    """What an agent says, without Flower's wrapping of our errors, and no more than a line."""
+    wrapped = re.fullmatch(r"<class 'fedrl\.errors\.FedrlError'>:<'(.*)'>", str(reason), re.DOTALL)
+    return " ".join((wrapped[1] if wrapped else str(reason)).split())[:LONGEST]
 
 
 @app.main()

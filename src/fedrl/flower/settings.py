@@ -44,6 +44,8 @@ class Deployment:
     """Valid answers that a round needs; 0: more than half of its agents."""
     deadline: float = 600.0
     """Seconds an agent has to answer; then the round goes on without it."""
+    gathering: float = 60.0
+    """Seconds to wait for all agents before the first round; then a quorum is enough."""
     patience: float = 600.0
     """Seconds to wait for enough agents to be there."""
     norm_bound: float = 1000.0
@@ -58,7 +60,7 @@ class Deployment:
             )
         arguments.choice("proxy", self.proxy, ("nginx", "none"))
         positive = "a positive number"
-        names = ("deadline", "patience", "norm_bound")
+        names = ("deadline", "gathering", "patience", "norm_bound")
         arguments.settle(
             self,
             quorum=arguments.whole("quorum", self.quorum, smallest=0),
