@@ -24,8 +24,9 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import read_settings, to_toml
 from fedrl.flower import init as init_module
+from fedrl.flower.experiments import read_experiment
 from fedrl.flower.init import experiment_named, for_network, init
-from fedrl.flower.settings import AgentSettings, Deployment, Folder, read_experiment
+from fedrl.flower.settings import AgentSettings, Deployment, Folder
 from fedrl.flower.table_work import TableWork
 from fedrl.flower.work import NetworkWork
 from fedrl.flower.worker import agent_in

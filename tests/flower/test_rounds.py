@@ -619,6 +619,31 @@ def test_a_server_waits_for_enough_agents(tmp_path, clock, undisturbed):
     np.testing.assert_array_equal(model(done.path), model(undisturbed.path))
 
 
+def test_before_its_first_round_a_server_waits_for_all_agents_and_then_for_a_quorum(
+    tmp_path, clock, undisturbed
+):
+    done = federation(tmp_path, clock=clock, quorum=1, gathering=60.0)
+    for agent in (2, 3):
+        del done.transport.marks[agent]
+
+    def come():
+        if clock.now > 20:
+            done.transport.marks[2] = done.transport.marks[3] = "here"
+
+    clock.waits.append(come)
+    done.run()
+    assert 20 < clock.now < 22
+    np.testing.assert_array_equal(model(done.path), model(undisturbed.path))
+    # Those who never come cost this time once.
+    clock.waits.clear()
+    clock.now = 0.0
+    done = federation(tmp_path / "without", clock=clock, quorum=1, gathering=60.0)
+    del done.transport.marks[3]
+    done.run()
+    assert 60 <= clock.now < 62
+    assert set(answers(done, 1)) == EVERYBODY - {3}
+
+
 # The same over Flower's own interface, with nobody behind it.
 
 

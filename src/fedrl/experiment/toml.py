@@ -4,12 +4,14 @@ import tomllib
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.experiment.settings import Experiment
+
+if TYPE_CHECKING:
+    from fedrl.experiment.settings import Experiment
 
 # In tables of a union, the field that says which member it is.
 KIND = "kind"
@@ -23,8 +25,11 @@ def to_toml(settings: Any) -> str:
     return tomli_w.dumps(_plain(settings))
 
 
-def from_toml(text: str, source: str = "the settings") -> Experiment:
+def from_toml(text: str, source: str = "the settings") -> "Experiment":
     """An experiment from TOML; what is not said has its default value."""
+    # Here, because it needs JAX, and readers of other settings may not.
+    from fedrl.experiment.settings import Experiment
+
     return settings_from(Experiment, text, source)
 
 
@@ -47,8 +52,10 @@ def read_settings(kind: type[Settings], path: Path) -> Settings:
         raise FedrlError(f"cannot read {path}: {error}") from None
 
 
-def read_experiment(path: Path) -> Experiment:
+def read_experiment(path: Path) -> "Experiment":
     """The experiment in a file."""
+    from fedrl.experiment.settings import Experiment
+
     return read_settings(Experiment, path)
 
 

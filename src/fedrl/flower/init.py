@@ -11,16 +11,8 @@ from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import to_toml
 from fedrl.flower import certificates, templates
 from fedrl.flower.certificates import write_secret
-from fedrl.flower.settings import (
-    AGENT,
-    EXPERIMENT,
-    FEDERATION,
-    AgentSettings,
-    AnyExperiment,
-    Deployment,
-    Folder,
-    read_experiment,
-)
+from fedrl.flower.experiments import AnyExperiment, read_experiment
+from fedrl.flower.settings import AGENT, EXPERIMENT, FEDERATION, AgentSettings, Deployment, Folder
 
 PRIVATE = 0o700
 

@@ -17,8 +17,9 @@ from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import to_toml
+from fedrl.flower.experiments import AnyExperiment
 from fedrl.flower.messages import Answer, Arrays
-from fedrl.flower.settings import EXPERIMENT, AnyExperiment
+from fedrl.flower.settings import EXPERIMENT
 from fedrl.flower.training import NetworkTraining, Planned, TableTraining
 
 TRAINING, COSTS = "training", "communication.csv"

@@ -10,22 +10,20 @@ DIR/
 
 import ipaddress
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.experiment.settings import Experiment
-from fedrl.experiment.tables import TabularExperiment, TabularFamilies
 from fedrl.experiment.toml import read_settings
+
+if TYPE_CHECKING:
+    from fedrl.flower.experiments import AnyExperiment
 
 LOOPBACK = "127.0.0.1"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 EXPERIMENT, FEDERATION, AGENT = "experiment.toml", "federation.toml", "agent.toml"
-
-AnyExperiment = Experiment | TabularExperiment
 
 
 @dataclass(frozen=True)
@@ -139,8 +137,11 @@ class Folder:
         """The server's settings."""
         return read_settings(Deployment, self._there(self.server / FEDERATION))
 
-    def experiment(self) -> AnyExperiment:
+    def experiment(self) -> "AnyExperiment":
         """What is trained."""
+        # Here, because it needs JAX, and the processes that only start others do not.
+        from fedrl.flower.experiments import read_experiment
+
         return read_experiment(self._there(self.server / EXPERIMENT))
 
     def _there(self, file: Path) -> Path:
@@ -150,20 +151,6 @@ class Folder:
                 f"there is no {file}; `fedrl federation init {self.path}` makes one"
             )
         return file
-
-
-def read_experiment(path: Path) -> AnyExperiment:
-    """An experiment of either kind; the family tells which."""
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedrlError(f"cannot read {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FedrlError(f"{path} is not TOML: {error}") from None
-    family = table.get("family")
-    kind = family.get("kind") if isinstance(family, dict) else None
-    tabular = kind in {family.name for family in get_args(TabularFamilies)}
-    return read_settings(TabularExperiment, path) if tabular else read_settings(Experiment, path)
 
 
 def _is_host(host: str) -> bool:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from fedrl import __version__
-from fedrl.flower.settings import AnyExperiment, Deployment
+from fedrl.flower.experiments import AnyExperiment
+from fedrl.flower.settings import Deployment
 
 APP = f"""\
 [project]
