@@ -16,7 +16,7 @@ from fedrl.learners.ppo import PPO
 from published import pendulums
 from tiny import LEARNER, TINY
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 EVERYTHING = Personal(embedding=2, head=True, normalisation=True)
 SMALL_DDPG = DDPG(hidden=(8, 8), batch=4, replay=64, learning_starts=8)
 SMALL_PPO = PPO(hidden=(8,), rollout=16, batch=8, epochs=2, lr=1e-2)

@@ -24,6 +24,7 @@ from fedrl.learners.ppo import PPO
 from fedrl.progress import Silence
 from tiny import begin, go_on
 
+pytestmark = pytest.mark.usefixtures("hasty")
 LEARNER = DQN(hidden=(8,), batch=4, replay=400, learning_starts=8, lr=1e-2, gamma=0.9)
 CART = fedrl.families.gymnasium(
     "fedrl.envs:fedrl/CartPole-v0", vary={"theta": Uniform(0.3, 1.7)}, time_limit=40

@@ -30,7 +30,7 @@ import hashlib, json, sys
 import jax
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 import fedrl
-task = fedrl.families.WindyCliffs().task(agents=3, seeds=40)
+task = fedrl.families.RandomMDPs().task(agents=3, seeds=200)  # four blocks
 digests = {"devices": len(jax.devices())}
 for algorithm in ("qavg", "projpavg", "softpavg", "sampled-qavg"):
     result = fedrl.tabular.run(

@@ -21,7 +21,7 @@ from finite_differences import slopes
 from probes import Aim, Choice, Endless
 from tiny import begin, go_on
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 OBSERVATIONS, ACTIONS = 3, 2
 SMALL = PPO(hidden=(8,), rollout=16, batch=4, epochs=3, lr=1e-2)
 KINDS = [SMALL, replace(SMALL, actions="continuous")]
