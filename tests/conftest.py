@@ -1,10 +1,16 @@
 """What all tests may use; random problems are drawn with NumPy and owe nothing to the package."""
 
+import warnings
 from typing import NamedTuple
 
 import hypothesis
 import numpy as np
 import pytest
+
+with warnings.catch_warnings():
+    # Flower's command line warns about itself when it is first imported.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import flwr.serverapp  # noqa: F401
 
 # The time of an example is mostly compilation; and no example database in the working tree.
 hypothesis.settings.register_profile("fedrl", deadline=None, database=None, derandomize=True)

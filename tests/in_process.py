@@ -7,10 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import pytest
-
-pytest.importorskip("flwr.app")  # And no word about its command line's warnings.
-
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict
 

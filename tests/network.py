@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr.app")  # And no word about its command line's warnings.
-
 from fedrl.flower.init import init
 from fedrl.flower.processes import free_port
 from fedrl.flower.settings import Deployment

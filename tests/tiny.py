@@ -9,6 +9,7 @@ from fedrl import Experiment
 from fedrl.experiment.settings import Evaluation
 from fedrl.families import CartPoles
 from fedrl.learners.dqn import DQN
+from fedrl.progress import Silence
 
 LEARNER = DQN(hidden=(8,), batch=4, replay=64, learning_starts=8, lr=1e-2, gamma=0.9)
 TINY = Experiment(
@@ -34,6 +35,27 @@ def go_on(engine, federation, replicate, rounds, E):
     """Rounds of an engine, in the environments it has drawn."""
     environments = engine.environments(replicate, engine.thetas(replicate))
     return engine.advance(federation, environments, rounds, E)
+
+
+class Died(Exception):  # noqa: N818
+    """The end of the process, as far as the run is concerned."""
+
+
+class DiesAfter(Silence):
+    """Lets a run go for so many seeds' legs."""
+
+    def __init__(self, legs):
+        self.legs = legs
+
+    def advance(self, amount):
+        self.legs -= 1
+        if self.legs == 0:
+            raise Died
+
+
+def results(path):
+    """What a finished run has come to."""
+    return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
 
 
 SETTINGS = {

@@ -22,32 +22,12 @@ from fedrl.families import HalfCheetahs, Hoppers
 from fedrl.families.robots import host, models
 from fedrl.learners.ddpg import DDPG
 from fedrl.progress import Silence
-from tiny import TINY
+from tiny import TINY, Died, DiesAfter, results
 
 # The noise remembers the step before, so it must be in a checkpoint as well.
 LEARNER = DDPG(hidden=(8, 8), batch=4, replay=64, learning_starts=8, exploration="ou")
 HOPPERS = replace(TINY, name="hoppers", family=Hoppers(time_limit=25), learner=LEARNER)
 CHEETAHS = replace(HOPPERS, name="cheetahs", family=HalfCheetahs(time_limit=25))
-
-
-class Died(Exception):  # noqa: N818
-    """The end of the process, as far as the run is concerned."""
-
-
-class DiesAfter(Silence):
-    """Lets a run go for so many seeds' legs."""
-
-    def __init__(self, legs):
-        self.legs = legs
-
-    def advance(self, amount):
-        self.legs -= 1
-        if self.legs == 0:
-            raise Died
-
-
-def results(path):
-    return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
 
 
 @pytest.fixture(scope="module")

@@ -203,7 +203,7 @@ def test_what_cannot_be_learnt_in_is_refused_and_says_why(tmp_path, name, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"environment": "NoSuch-v9"}, "cannot make 'NoSuch-v9'"),
+        ({"environment": "NoSuch-v9"}, "cannot make the environment 'NoSuch-v9'"),
         ({"vary": {"nonsense": (0, 1)}}, "keywords that it has"),
         ({"vary": {}}, "all environments would be the same"),
         ({"vary": {"theta": 3}}, "range of theta must be two numbers"),

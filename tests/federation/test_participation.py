@@ -22,9 +22,8 @@ from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
 from fedrl.federation.local_engine import chosen, server_keys
 from fedrl.learners.personalisation import Personal
-from fedrl.progress import Silence
 from fedrl.training import resume
-from tiny import LEARNER, TINY, begin, go_on
+from tiny import LEARNER, TINY, Died, DiesAfter, begin, go_on, results
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
@@ -234,26 +233,6 @@ def test_a_participation_that_is_rounded_to_all_is_everybody():
 def test_how_many_take_part(agents, participation, expected):
     experiment = replace(TINY, agents=agents, participation=participation)
     assert experiment.participants == expected
-
-
-class Died(Exception):  # noqa: N818
-    """The end of the process, as far as the run is concerned."""
-
-
-class DiesAfter(Silence):
-    """Lets a run go for so many seeds' legs."""
-
-    def __init__(self, legs):
-        self.legs = legs
-
-    def advance(self, amount):
-        self.legs -= 1
-        if self.legs == 0:
-            raise Died
-
-
-def results(path):
-    return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,6 @@ def test_krum_in_numbers_one_can_follow():
 @pytest.fixture(scope="module")
 def flower():
     """Flower's own strategies as functions of stacked vectors; nothing is sent anywhere."""
-    pytest.importorskip("flwr.serverapp")  # And no word about its command line's warnings.
     from flwr.app import ArrayRecord, MetricRecord, RecordDict
     from flwr.serverapp import strategy
 

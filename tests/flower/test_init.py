@@ -12,9 +12,6 @@ from ipaddress import ip_address
 import jax
 import numpy as np
 import pytest
-
-pytest.importorskip("cryptography")
-
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError

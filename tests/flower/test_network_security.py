@@ -8,13 +8,10 @@ import subprocess
 from dataclasses import replace
 from uuid import uuid4
 
+import httpx
 import numpy as np
 import pytest
 import tomli_w
-
-pytest.importorskip("flwr.app")  # And no word about its command line's warnings.
-
-import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest

@@ -55,19 +55,25 @@ def answers(done, number):
     return {x.agent: x.answer.shared for x in done.transport.exchanges if x.answer.round == number}
 
 
+def tables_of(done):
+    """The server's table after each round, once the training has run."""
+    kept = {}
+    save = done.server._save
+
+    def saved(planned):
+        kept[planned.number] = done.server._model["table"]
+        save(planned)
+
+    done.server._save = saved
+    return kept
+
+
 @pytest.fixture(scope="module")
 def undisturbed(kept, hasty, tmp_path_factory):
     """The path of a training that nothing happens to; its models after each round."""
     folder = tmp_path_factory.mktemp("undisturbed")
     done = federation(folder)
-    seen = {}
-    really = done.server._save
-
-    def save(planned):
-        really(planned)
-        seen[planned.number] = done.server._model["table"]
-
-    done.server._save = save
+    seen = tables_of(done)
     done.run()
     assert not done.log
     assert len(np.unique([table.sum() for table in seen.values()])) == 4
@@ -150,14 +156,7 @@ def test_a_bad_answer_is_rejected_and_the_round_goes_on_with_the_others(
     done.transport.change = lambda agent, asked, answer: (
         spoil(answer) if (agent, asked.round) == (2, 2) else answer
     )
-    kept = {}
-    save = done.server._save
-
-    def saved(planned):
-        kept[planned.number] = done.server._model["table"]
-        save(planned)
-
-    done.server._save = saved
+    kept = tables_of(done)
     done.run()
     # Without it in this round, and with it in all others.
     np.testing.assert_array_equal(kept[1], undisturbed.models[1])
@@ -423,14 +422,7 @@ def test_after_the_deadline_a_round_goes_on_and_a_late_answer_is_nobodys(tmp_pat
         done.transport.marks = dict.fromkeys(EVERYBODY - ({3} if planned.number == 3 else set()), 0)
 
     done.record.status = away
-    kept = {}
-    save = done.server._save
-
-    def saved(planned):
-        kept[planned.number] = done.server._model["table"]
-        save(planned)
-
-    done.server._save = saved
+    kept = tables_of(done)
     done.run()
     assert not late
     began = {number: min(now for n, now in times if n == number) for number in range(1, 6)}
@@ -676,7 +668,6 @@ class Grid:
 
 @pytest.fixture
 def flower(monkeypatch):
-    pytest.importorskip("flwr.serverapp")
     from flwr.supercore.task_identity import TaskIdentity
 
     for name in ("_task_id", "_run_id", "_node_id"):

@@ -1,11 +1,13 @@
 """The commands about federations over a network."""
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+
+from fedrl.flower.settings import Deployment
 
 if TYPE_CHECKING:
     from fedrl.flower.settings import Folder
@@ -23,34 +25,15 @@ class Init:
     """What to train: a preset, or a TOML file (`fedrl run PRESET ... --dry-run` prints one)."""
     agents: int | None = None
     """Number of agents; as the experiment says unless given."""
-    host: str = "127.0.0.1"
-    """Name or address at which agents reach the server."""
-    port: int = 9443
-    """Port at which agents reach the server."""
-    control_port: int = 9444
-    """Port of the SuperLink, on the server's loopback only."""
-    proxy: Literal["nginx", "none"] = "nginx"
-    """What stands between agents and the SuperLink; `none` only on one machine."""
-    quorum: int = 0
-    """Valid answers that a round needs; 0: more than half of its agents."""
-    deadline: float = 600.0
-    """Seconds an agent has to answer."""
-    gathering: float = 60.0
-    """Seconds to wait for all agents before the first round; then a quorum is enough."""
-    patience: float = 600.0
-    """Seconds to wait for enough agents to be there."""
-    norm_bound: float = 1000.0
-    """How far, in Euclidean norm, an answer may be from the model that was sent."""
+    deployment: Annotated[Deployment, tyro.conf.arg(name="")] = field(default_factory=Deployment)
+    """How the federation is run."""
 
     def run(self) -> int:
         from fedrl.flower.init import experiment_named, for_network, init
-        from fedrl.flower.settings import Deployment
 
         with_flower()
         experiment = for_network(experiment_named(self.experiment), self.agents)
-        names = {field.name for field in fields(Deployment)}
-        deployment = Deployment(**{name: getattr(self, name) for name in names})
-        folder = init(self.folder, experiment, deployment)
+        folder = init(self.folder, experiment, self.deployment)
         print(f"{experiment.name}: {experiment.agents} agents; read {folder.path}/inventory.md")
         print(f"all on this machine: fedrl federation up {folder.path}")
         return 0

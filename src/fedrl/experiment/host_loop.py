@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ import numpy as np
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
+from fedrl.families.gymnasium_host import executed
 from fedrl.federation.agent import Keys, batch_draws, improve
 from fedrl.learners import replay
 from fedrl.learners.learner import Learned, Learner
@@ -164,17 +166,14 @@ def actions_of(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
                 f"the run's policies choose from Discrete({family.actions}), this environment "
                 f"takes {does}"
             )
-        return lambda action: int(action) + int(does.start)
+        return partial(executed, does)
     if not isinstance(does, spaces.Box) or does.shape != (family.actions,):
         raise FedrlError(
             f"the run's policies act in Box({family.actions},), this environment takes {does}"
         )
     if not does.is_bounded():
         raise FedrlError(f"actions must be bounded, this environment takes {does}")
-    low, high = does.low, does.high
-    return lambda action: np.clip(low + (action + 1) / 2 * (high - low), low, high).astype(
-        does.dtype
-    )
+    return partial(executed, does)
 
 
 def reset(env: Any, seed: int | None = None) -> jax.Array:

@@ -7,6 +7,7 @@ how many others there are. On an accelerator the seeds of a device are one vecto
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -106,26 +107,43 @@ class Programs:
         """Evaluate, and start the agents' sums anew; also the models that were evaluated."""
         experiment = self.experiment
         n = experiment.agents
-        key = replicate_key(experiment.seed, replicate, Purpose.EVALUATION)
-        key = jax.random.fold_in(key, trained)
         models = self.models(federation)
-        family, learner = experiment.family, experiment.learner
-
-        def play(models: Any, theta: jax.Array, *, own: bool) -> Returns:
-            episodes, gamma = experiment.evaluation.episodes, learner.gamma
-            played = (family, learner.policy, models, theta, key)
-            return greedy_returns(*played, episodes=episodes, gamma=gamma, own=own)
-
+        play = partial(self.play, replicate=replicate, trained=trained)
         everywhere = experiment.evaluation.where == "everywhere"
         returns = own = None
         if everywhere:
             shown = _rows(models, slice(1)) if experiment.communicates else models
-            returns = play(shown, theta, own=False)
+            returns = play(shown, theta)
         if experiment.has_own_models and (experiment.communicates or not everywhere):
             own = play(_rows(models, slice(1, None)), theta[:n], own=True)
         agents = federation.agents
         afresh = agents._replace(seen=stacked(nothing_seen(), n))
         return federation._replace(agents=afresh), Record(returns, own, agents.seen), models
+
+    def play(
+        self,
+        models: Any,
+        theta: jax.Array,
+        *,
+        replicate: jax.Array,
+        trained: jax.Array,
+        own: bool = False,
+        first: int | jax.Array = 0,
+    ) -> Returns:
+        """Greedy returns of models after so much training (see `greedy_returns`)."""
+        experiment, learner = self.experiment, self.experiment.learner
+        key = replicate_key(experiment.seed, replicate, Purpose.EVALUATION)
+        return greedy_returns(
+            experiment.family,
+            learner.policy,
+            models,
+            theta,
+            jax.random.fold_in(key, trained),
+            episodes=experiment.evaluation.episodes,
+            gamma=learner.gamma,
+            own=own,
+            first=first,
+        )
 
     def one_by_one(self, program: Callable[..., Any]) -> Callable[..., Any]:
         """A program for one seed after the other."""

@@ -1,12 +1,12 @@
 """An experiment, described completely: same description, same results."""
 
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from math import inf, isinf
 from typing import Literal, get_args
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.experiment.named import Named
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.control_family import MOST_STEPS
@@ -47,7 +47,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Named):
     """n agents learn one policy together, each in an environment of its own."""
 
     name: str
@@ -193,19 +193,6 @@ class Experiment:
             communicates=self.communicates,
             seed=self.seed,
         )
-
-    @property
-    def digest(self) -> str:
-        """A short name for exactly these settings."""
-        # Here, because reading TOML makes experiments and so needs this module.
-        from fedrl.experiment.toml import to_toml
-
-        return sha256(to_toml(self).encode()).hexdigest()[:8]
-
-    @property
-    def directory_name(self) -> str:
-        """What its run directory is called."""
-        return f"{self.name}-{self.digest}"
 
     def without_communication(self) -> "Experiment":
         """The same experiment with E = inf: Baseline and "average once at the end"."""

@@ -1,7 +1,6 @@
 """An experiment on tables with known dynamics, described completely; for federations."""
 
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import get_args
 
 import jax
@@ -9,6 +8,7 @@ import numpy as np
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.experiment.named import Named
 from fedrl.families import RandomMDPs, WindyCliffs
 from fedrl.federation.problems import DrawnProblems
 from fedrl.federation.replicates import Outcome, Schedule, run_replicates
@@ -19,7 +19,7 @@ TabularLearning = QAvg | ProjPAvg | SoftPAvg
 
 
 @dataclass(frozen=True)
-class TabularExperiment:
+class TabularExperiment(Named):
     """n agents average a table, each in an environment of its own whose dynamics it knows."""
 
     name: str
@@ -56,18 +56,6 @@ class TabularExperiment:
             arguments.number("decay", self.decay, "a number in (0, 1]", lambda x: 0 < x <= 1)
         if self.updates < self.E:
             raise FedrlError(f"E = {self.E} is longer than the training ({self.updates} updates)")
-
-    @property
-    def digest(self) -> str:
-        """A short name for exactly these settings."""
-        from fedrl.experiment.toml import to_toml
-
-        return sha256(to_toml(self).encode()).hexdigest()[:8]
-
-    @property
-    def directory_name(self) -> str:
-        """What its run directory is called."""
-        return f"{self.name}-{self.digest}"
 
     @property
     def schedule(self) -> Schedule:

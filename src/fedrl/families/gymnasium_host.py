@@ -54,9 +54,10 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
             return getattr(importlib.import_module(module), function)(**keywords)
         return gymnasium.make(environment, disable_env_checker=True, **keywords)
     except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
+        given = f" with {keywords}" if keywords else ""
         raise FedrlError(
-            f"cannot make {environment!r} with {keywords} ({type(error).__name__}: {error}): give "
-            "the id of a registered environment, or module:function for a function that makes one, "
+            f"cannot make the environment {environment!r}{given} ({type(error).__name__}: {error}): "
+            "give the id of a registered one, or module:function for a function that returns it, "
             "and keywords that it has"
         ) from None
 
@@ -120,7 +121,7 @@ class Hall:
             state = self.begin(theta, state)
         number = int(state[NUMBER])
         env = self._taken[number]
-        seen, reward, terminated, truncated, _ = env.step(_executed(env, action))
+        seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
         after[HEAD:] = np.asarray(seen, np.float32)
@@ -207,14 +208,12 @@ def _step_rows(family: "GymnasiumFamily", renews: bool, rows: Any) -> Array:
     return told.reshape(*rows.shape[:-1], -1)
 
 
-def _executed(env: Any, action: Array) -> Any:
-    """The environment's own action; ours are numbers from 0 on, or vectors in [-1, 1]."""
-    does = env.action_space
-    if hasattr(does, "n"):
-        return int(action[0]) + int(does.start)
-    low, high = does.low, does.high
-    scaled = low + (np.clip(action, -1, 1) + 1) / 2 * (high - low)
-    return np.clip(scaled, low, high).astype(does.dtype)
+def executed(space: Any, action: Array) -> Any:
+    """An environment's own action; ours are numbers from 0 on, or vectors in [-1, 1]."""
+    if hasattr(space, "n"):
+        return int(np.ravel(action)[0]) + int(space.start)
+    low, high = space.low, space.high
+    return np.clip(low + (action + 1) / 2 * (high - low), low, high).astype(space.dtype)
 
 
 def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:

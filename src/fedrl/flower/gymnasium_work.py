@@ -1,6 +1,5 @@
 """What one agent does in a round whose environment is anything that Gymnasium can step."""
 
-import importlib
 from functools import cached_property, partial
 from math import inf
 from typing import Any, NamedTuple
@@ -9,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.errors import FedrlError
 from fedrl.experiment.host_loop import actions_of, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
+from fedrl.families.gymnasium_host import make
 from fedrl.federation.agent import agent_keys, receive
 from fedrl.flower.messages import Array, Arrays
 from fedrl.flower.work import REPLICATE, NetworkWork, like, restored
@@ -38,7 +37,7 @@ class GymnasiumWork:
     def __init__(self, experiment: Experiment, agent: int, environment: str) -> None:
         """`environment` is an id, or `module:function` for one that makes it."""
         self.experiment, self.agent = experiment, agent
-        self.env = _made(environment)
+        self.env = make(environment, {})
         family = experiment.family
         self._actions = actions_of(self.env, family)
         spec = getattr(self.env, "spec", None)
@@ -138,19 +137,3 @@ class GymnasiumWork:
 
     def _noise(self) -> Any:
         return self.experiment.learner.noise(self.experiment.family.actions)
-
-
-def _made(environment: str) -> Any:
-    """An environment by its id, or from a function without arguments."""
-    import gymnasium
-
-    module, colon, function = environment.partition(":")
-    try:
-        if colon and "/" not in function and not function[-1:].isdigit():
-            return getattr(importlib.import_module(module), function)()
-        return gymnasium.make(environment)
-    except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
-        raise FedrlError(
-            f"cannot make the environment {environment!r} ({error}): give the id of a registered "
-            "one, or module:function for a function that returns it"
-        ) from None

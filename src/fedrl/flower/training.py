@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.evaluate import greedy_returns
 from fedrl.exact.lanes import mean_over_agents
+from fedrl.experiment.legs import Programs
 from fedrl.experiment.plan import plan
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
@@ -114,18 +115,14 @@ class NetworkTraining:
         experiment = self.experiment
         if not experiment.held_out or experiment.evaluation.where == "own":
             return {}
-        key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
-        key = jax.random.fold_in(key, trained)
         params = self.model(model)
         models = jax.tree.map(lambda leaf: leaf[None], params)
-        played = jax.device_get(self._play(models, self._held_out, key))
+        played = jax.device_get(self._play(models, self._held_out, jnp.int32(trained)))
         names = ("return", "discounted_return")
         return {n: [float(x) for x in values[0]] for n, values in zip(names, played, strict=True)}
 
     def model(self, model: Arrays) -> Any:
         """The parameters, with what is private as it is before any training."""
-        import equinox as eqx
-
         return eqx.combine(like(self._shared, model), self._private)
 
     def epsilon(self, rounds: int) -> float | None:
@@ -135,19 +132,11 @@ class NetworkTraining:
             return None
         return aggregator.epsilon(rounds)
 
-    def _played(self, models: Any, theta: jax.Array, key: jax.Array) -> Any:
+    def _played(self, models: Any, theta: jax.Array, trained: jax.Array) -> Any:
         """Returns in the held-out environments, which are numbered after the agents' ones."""
-        experiment, learner = self.experiment, self.experiment.learner
-        return greedy_returns(
-            experiment.family,
-            learner.policy,
-            models,
-            theta,
-            key,
-            episodes=experiment.evaluation.episodes,
-            gamma=learner.gamma,
-            first=self.agents,
-        )
+        replicate = jnp.int32(REPLICATE)
+        play = Programs(self.experiment).play
+        return play(models, theta, replicate=replicate, trained=trained, first=self.agents)
 
     def _thetas(self) -> jax.Array:
         experiment = self.experiment

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.evaluate import greedy_returns
+from fedrl.experiment.legs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
 from fedrl.federation.local_engine import Environments, Federation, LocalEngine
 from fedrl.flower.messages import Array, Arrays
-from fedrl.keys import Purpose, replicate_key
 
 # A network is one repetition.
 REPLICATE = 0
@@ -175,19 +174,8 @@ def _trained(
 def _played(
     experiment: Experiment, params: Any, theta: jax.Array, agent: jax.Array, trained: jax.Array
 ) -> Any:
-    key = replicate_key(experiment.seed, jnp.int32(REPLICATE), Purpose.EVALUATION)
-    key = jax.random.fold_in(key, trained)
-    learner, episodes = experiment.learner, experiment.evaluation.episodes
-    return greedy_returns(
-        experiment.family,
-        learner.policy,
-        params,
-        theta,
-        key,
-        episodes=episodes,
-        gamma=learner.gamma,
-        own=True,
-        first=agent,
+    return Programs(experiment).play(
+        params, theta, replicate=jnp.int32(REPLICATE), trained=trained, own=True, first=agent
     )
 
 
