@@ -56,9 +56,9 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
         given = f" with {keywords}" if keywords else ""
         raise FedrlError(
-            f"cannot make the environment {environment!r}{given} ({type(error).__name__}: {error}): "
-            "give the id of a registered one, or module:function for a function that returns it, "
-            "and keywords that it has"
+            f"cannot make the environment {environment!r}{given} "
+            f"({type(error).__name__}: {error}): give the id of a registered one, or "
+            "module:function for a function that returns it, and keywords that it has"
         ) from None
 
 
