@@ -18,6 +18,8 @@ __all__ = [
     "Run",
     "__version__",
     "families",
+    "federation",
+    "learners",
     "preset",
     "tabular",
     "theory",
@@ -27,7 +29,7 @@ __all__ = [
 from fedrl.errors import FedrlError
 
 # JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
-_LAZY_MODULES = ("families", "tabular", "theory")
+_LAZY_MODULES = ("families", "federation", "learners", "tabular", "theory")
 _LAZY_NAMES = {
     "Experiment": "fedrl.experiment.settings",
     "Run": "fedrl.experiment.run",

@@ -190,7 +190,7 @@ DQN_KIND = 'learner.kind = "dqn"\n'
         ),
         ("survives.optimiser = true", "did you mean 'optimizer'"),
         ("family.lenght = [1, 2]", "did you mean 'length'"),
-        ('learner.kind = "dqm"', r"unknown learner\.kind 'dqm': did you mean 'dqn'"),
+        ('learner.kind = "dqm"', r"unknown learner 'dqm': did you mean 'dqn'"),
         (DQN_KIND + 'learner.loss = "hubber"', "did you mean 'huber'"),
         (DQN_KIND + "learner.loss = 1", r"unknown learner\.loss 1"),
         ('unit = "episode"', "did you mean 'episodes'"),

@@ -227,7 +227,7 @@ def is_private(name, learner):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_leaves_that_an_agent_sends_are_the_shared_ones_of_its_preset(name):
-    experiment = PRESETS[name][1]
+    experiment = PRESETS[name]
     assert experiment.communicates
     work = NetworkWork(experiment, 0, [v.low for v in experiment.family.varied])
     shapes = jax.eval_shape(experiment.engine.first_params, jnp.int32(0))
@@ -325,7 +325,7 @@ def private_leaves(state, work):
 @pytest.mark.usefixtures("kept", "hasty")
 @pytest.mark.parametrize("name", [x for x in EACH if x.values[0] in PRESETS])
 def test_every_message_of_a_preset_is_shared_leaves_and_named_numbers(name, tmp_path):
-    experiment = shrunken(PRESETS[name][1])
+    experiment = shrunken(PRESETS[name])
     work = NetworkWork(experiment, 1, None)
     declared = {n for n in named_leaves(work._first) if not is_private(n, experiment.learner)}
     said = set()

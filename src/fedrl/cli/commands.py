@@ -1,9 +1,8 @@
 """The commands and their arguments. Heavy imports wait until a command runs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import tyro
 
@@ -96,60 +95,4 @@ class Theory:
         from fedrl.cli.theory import report
 
         report(self.family, self.matrices, self.out, self.seed, Console())
-        return 0
-
-
-@dataclass(frozen=True)
-class List:
-    """Show what there is: presets, families of environments, algorithms, reproductions."""
-
-    def run(self) -> int:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        from fedrl.experiment.presets import PRESETS
-        from fedrl.experiment.settings import Aggregating
-        from fedrl.experiment.tables import TABULAR_PRESETS
-        from fedrl.families import CONTROL_FAMILIES, FAMILIES
-        from fedrl.papers.jin2022.cells import TARGETS
-        from fedrl.papers.jin2022.studies import BASES
-        from fedrl.tabular import ALGORITHMS
-
-        def first_line(kind: type) -> str:
-            return (kind.__doc__ or "").partition("\n")[0]
-
-        def settings(kind: type) -> str:
-            return ", ".join(f"{field.name}={field.default}" for field in fields(kind))
-
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column("name", no_wrap=True)  # there to be copied, so never cut off
-        table.add_column("what it is")
-        presets = {name: what for name, (what, _) in PRESETS.items()}
-        kinds: tuple[tuple[str, Mapping[str, type]], ...] = (
-            ("families of simulated environments", CONTROL_FAMILIES),
-            ("tabular families", FAMILIES),
-            ("aggregators", {k.name: k for k in get_args(Aggregating)}),
-            ("tabular algorithms", ALGORITHMS),
-        )
-        targets = {
-            name: f"{len(cells)} cells of Jin et al. (2022)" for name, cells in TARGETS.items()
-        } | {"claims": "its four claims about deep learning, on " + ", ".join(BASES)}
-        described = {
-            "presets, for `fedrl run`": presets,
-            "for federations only": dict.fromkeys(TABULAR_PRESETS, "exact tables"),
-            **{
-                kind: {
-                    name: f"{first_line(entry)} [dim]{escape(settings(entry))}[/]"
-                    for name, entry in known.items()
-                }
-                for kind, known in kinds
-            },
-            "for `fedrl reproduce`": targets,
-        }
-        for kind, entries in described.items():
-            table.add_row(f"[bold]{kind}[/]")
-            for name, what in entries.items():
-                table.add_row(f"  {name}", what)
-        Console().print(table)
         return 0

@@ -7,8 +7,9 @@ import tyro
 
 from fedrl import __version__
 from fedrl.cli import run
-from fedrl.cli.commands import List, Reproduce, Theory
+from fedrl.cli.commands import Reproduce, Theory
 from fedrl.cli.federation import Agent, Federation, Server
+from fedrl.cli.listing import List
 from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show
 from fedrl.errors import FedrlError
 

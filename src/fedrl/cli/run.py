@@ -5,12 +5,20 @@ The arguments follow from the settings of the preset, so they can only be read o
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 if TYPE_CHECKING:
     from fedrl.experiment.settings import Experiment
+    from fedrl.registry import Group
+
+# Settings whose kind can be chosen by name, and where the names are.
+KINDS: "dict[str, Group]" = {
+    "family": "families",
+    "learner": "learners",
+    "aggregator": "aggregators",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ def run(arguments: list[str]) -> int:
     from fedrl.experiment.settings import Experiment
 
     name, *rest = arguments
-    default, rest = _with_aggregator(_start_from(name), rest)
+    default, rest = _with_kinds(_start_from(name), rest)
 
     @dataclass(frozen=True)
     class Command:
@@ -51,8 +59,9 @@ def run(arguments: list[str]) -> int:
         command = tyro.cli(
             Command,
             prog=f"fedrl run {name}",
-            description="Train. Every setting of the experiment can be given. `--aggregator NAME` "
-            "(median, trimmed-mean, krum, private) chooses another one; its settings then follow.",
+            description="Train. Every setting of the experiment can be given. `--learner NAME`, "
+            "`--family NAME` and `--aggregator NAME` choose another kind (`fedrl list` shows "
+            "them); its settings then follow.",
             args=rest,
             default=Command(experiment=default),
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands),
@@ -75,29 +84,34 @@ def run(arguments: list[str]) -> int:
     return carry_out_and_report(begin(experiments, command.out))
 
 
-def _with_aggregator(
-    experiment: "Experiment", arguments: list[str]
-) -> tuple["Experiment", list[str]]:
-    """Take `--aggregator NAME` out of the arguments: which settings there are depends on it."""
+def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experiment", list[str]]:
+    """Take `--learner NAME` and the like out of the arguments: which settings there are depends."""
     from dataclasses import replace
-    from typing import get_args
 
-    from fedrl.errors import FedrlError, unknown_name
-    from fedrl.experiment.settings import Aggregating
+    from fedrl import registry
+    from fedrl.errors import FedrlError
 
-    flag = "--aggregator"
-    words = [part for word in arguments for part in _split(word, flag)]
-    if flag not in words:
-        return experiment, arguments
-    place = words.index(flag)
-    known = {kind.name: kind for kind in get_args(Aggregating)}
-    chosen = words[place + 1 : place + 2]
-    if not chosen:
-        raise FedrlError(f"{flag} needs a name: one of {', '.join(sorted(known))}")
-    if chosen[0] not in known:
-        raise unknown_name("aggregator", chosen[0], known)
-    experiment = replace(experiment, aggregator=known[chosen[0]]())
-    return experiment, words[:place] + words[place + 2 :]
+    changed: dict[str, Any] = {}
+    for field, group in KINDS.items():
+        flag = f"--{field}"
+        words = [part for word in arguments for part in _split(word, flag)]
+        if flag not in words:
+            continue
+        place = words.index(flag)
+        if place + 1 == len(words) or words[place + 1].startswith("-"):
+            names = sorted(entry.name for entry in registry.entries(group))
+            raise FedrlError(f"{flag} needs a name: one of {', '.join(names)}")
+        name = words[place + 1]
+        kind = registry.load(group, name)
+        try:
+            changed[field] = kind()
+        except (TypeError, FedrlError) as error:
+            raise FedrlError(
+                f"{flag} {name} has settings that must be given: write them into a TOML file and "
+                f"name that instead of the preset ({error})"
+            ) from None
+        arguments = words[:place] + words[place + 2 :]
+    return replace(experiment, **changed), arguments
 
 
 def _split(word: str, flag: str) -> list[str]:

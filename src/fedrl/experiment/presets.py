@@ -3,7 +3,8 @@
 from dataclasses import replace
 from math import ceil, log2
 
-from fedrl.errors import unknown_name
+from fedrl import registry
+from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
@@ -144,51 +145,43 @@ WIRED_CARTPOLES = replace(
 WIRED_EMBEDDING = Personal(embedding=8, embedding_lr=1e-2)
 
 PERSONALISED = tuple(
-    (
-        f"Per{what}, {agents} private embeddings",
-        replace(one, name=f"{one.name}{suffix}"),
-    )
-    for what, base in (
-        ("DQNAvg on poles of different lengths", CARTPOLES),
-        ("DQNAvg on acrobots of different masses", ACROBOTS),
-        ("DDPGAvg on half-cheetahs with different thighs", HALFCHEETAHS),
-        ("DDPGAvg on hoppers with different legs", HOPPERS),
-    )
+    replace(personalised(replace(base, agents=agents)), name=f"{personalised(base).name}{suffix}")
+    for base in (CARTPOLES, ACROBOTS, HALFCHEETAHS, HOPPERS)
     for agents, suffix in ((5, ""), (10, "-10"))
-    for one in (personalised(replace(base, agents=agents)),)
 )
 
-PRESETS: dict[str, tuple[str, Experiment]] = {
-    experiment.name: (what, experiment)
-    for what, experiment in (
-        ("DQNAvg on poles of different lengths", CARTPOLES),
-        ("DQNAvg on acrobots of different masses", ACROBOTS),
-        ("DDPGAvg on half-cheetahs with different thighs", HALFCHEETAHS),
-        ("DDPGAvg on hoppers with different legs", HOPPERS),
-        ("PPOAvg on poles of different lengths", PPO_CARTPOLES),
-        ("PPOAvg on acrobots of different masses", PPO_ACROBOTS),
-        ("PPOAvg on half-cheetahs with different thighs", PPO_HALFCHEETAHS),
-        ("PPOAvg on hoppers with different legs", PPO_HOPPERS),
-        ("CartPoles with the settings of the paper's released experiments", CARTPOLES_RELEASED),
-        ("Acrobots with the settings of the paper's released experiments", ACROBOTS_RELEASED),
-        (
-            "HalfCheetahs with the settings of the paper's released experiments",
-            HALFCHEETAHS_RELEASED,
-        ),
-        ("Hoppers with the settings of the paper's released experiments", HOPPERS_RELEASED),
+PRESETS = {
+    experiment.name: experiment
+    for experiment in (
+        CARTPOLES,
+        ACROBOTS,
+        HALFCHEETAHS,
+        HOPPERS,
+        PPO_CARTPOLES,
+        PPO_ACROBOTS,
+        PPO_HALFCHEETAHS,
+        PPO_HOPPERS,
+        CARTPOLES_RELEASED,
+        ACROBOTS_RELEASED,
+        HALFCHEETAHS_RELEASED,
+        HOPPERS_RELEASED,
         *PERSONALISED,
-        ("DQNAvg on carts of which half are wired the other way round", WIRED_CARTPOLES),
-        (
-            "PerDQNAvg on carts of which half are wired the other way round",
-            personalised(WIRED_CARTPOLES, WIRED_EMBEDDING),
-        ),
+        WIRED_CARTPOLES,
+        personalised(WIRED_CARTPOLES, WIRED_EMBEDDING),
     )
 }
-"""(what it is, the experiment), by name."""
+"""Ours by name; `fedrl.catalogue` says what they are."""
 
 
 def preset(name: str) -> Experiment:
-    """The experiment of that name."""
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    return PRESETS[name][1]
+    """The experiment of that name, ours or another package's."""
+    if name in PRESETS:
+        return PRESETS[name]
+    found = registry.load("presets", name)
+    experiment = found if isinstance(found, Experiment) or not callable(found) else found()
+    if not isinstance(experiment, Experiment):
+        raise FedrlError(
+            f"preset {name!r} is {type(experiment).__name__}: it must be an Experiment, or a "
+            "function without arguments that makes one"
+        )
+    return experiment

@@ -2,30 +2,19 @@
 
 from dataclasses import dataclass, field, replace
 from math import inf, isinf
-from typing import Literal, get_args
+from typing import Literal
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
-from fedrl.families.acrobots import Acrobots
-from fedrl.families.cartpoles import CartPoles
-from fedrl.families.control_family import MOST_STEPS
-from fedrl.families.gymnasium_family import GymnasiumFamily
-from fedrl.families.robots import HalfCheetahs, Hoppers
+from fedrl.families.control_family import MOST_STEPS, ControlFamily
 from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Mean
+from fedrl.federation.aggregate import Aggregator, Mean
 from fedrl.federation.local_engine import LocalEngine, Unit
-from fedrl.federation.private import Private
-from fedrl.federation.robust import Krum, Median, TrimmedMean
-from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
-from fedrl.learners.ppo import PPO
+from fedrl.learners.learner import Learner
 
 MOST_EVALUATIONS = 100_000
-
-Family = CartPoles | Acrobots | HalfCheetahs | Hoppers | GymnasiumFamily
-Learning = DQN | DDPG | PPO
-Aggregating = Mean | Median | TrimmedMean | Krum | Private
 
 
 @dataclass(frozen=True)
@@ -52,11 +41,11 @@ class Experiment(Named):
 
     name: str
     """What the run is called; the run directory begins with it."""
-    family: Family
+    family: ControlFamily
     """Where the environments come from."""
-    learner: Learning = field(default_factory=DQN)
+    learner: Learner = field(default_factory=DQN)
     """What an agent does between two communications."""
-    aggregator: Aggregating = field(default_factory=Mean)
+    aggregator: Aggregator = field(default_factory=Mean)
     """What the server does with the agents' parameters."""
     agents: int = 5
     """Agents, each with a training environment of its own (N)."""
@@ -87,9 +76,9 @@ class Experiment(Named):
             raise FedrlError(
                 f"name must consist of letters, digits, '-', '_' and '.', got {self.name!r}"
             )
-        arguments.of_kind("family", self.family, *get_args(Family))
-        arguments.of_kind("learner", self.learner, *get_args(Learning))
-        arguments.of_kind("aggregator", self.aggregator, *get_args(Aggregating))
+        arguments.of_kind("family", self.family, ControlFamily)
+        arguments.of_kind("learner", self.learner, Learner)
+        arguments.of_kind("aggregator", self.aggregator, Aggregator)
         arguments.of_kind("survives", self.survives, Survives)
         arguments.of_kind("evaluation", self.evaluation, Evaluation)
         counts = ("agents", "updates", "seeds")
@@ -115,19 +104,7 @@ class Experiment(Named):
                 "evaluation.where = 'own' is about models of the agents' own, and these share all "
                 "of theirs: leave it out"
             )
-        if self.family.continuous != self.learner.continuous:
-            kind = "continuous" if self.family.continuous else "discrete"
-            if isinstance(self.learner, PPO):
-                raise FedrlError(
-                    f"{self.family.name} has {kind} actions: set learner.actions = {kind!r}"
-                )
-            fit = (x.name for x in get_args(Learning) if x.continuous == self.family.continuous)
-            raise FedrlError(
-                f"{self.family.name} has {kind} actions, which {self.learner.name} does not learn: "
-                f"choose another learner ({', '.join(fit)}, or ppo with learner.actions = {kind!r})"
-            )
-        if isinstance(self.learner, PPO) and self.unit == "episodes":
-            raise FedrlError('ppo learns from rollouts of fixed length: use unit = "updates"')
+        self.learner.check(self.family.name, self.family.continuous, self.unit)
         self._refuse_what_cannot_be_aggregated()
         self._refuse_too_long()
         between = max(self.evaluation.every, self.E if self.communicates else 1)
@@ -144,10 +121,10 @@ class Experiment(Named):
                 f"participation = {self.participation:g} needs agents that communicate (E other "
                 "than inf) and keep their memory while they wait (survives.replay = true)"
             )
-        if self.initialisation == "per-agent" and isinstance(self.aggregator, Private):
+        if self.initialisation == "per-agent" and self.aggregator.compares_with_before:
             raise FedrlError(
-                "the private aggregator clips what agents have changed, so they must begin with "
-                'one model: initialisation = "shared"'
+                f"the {self.aggregator.name} aggregator looks at what agents have changed, so they "
+                'must begin with one model: initialisation = "shared"'
             )
 
     def _refuse_too_long(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 import tomli_w
 
+from fedrl import registry
 from fedrl.errors import FedrlError, unknown_name
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def read_experiment(path: Path) -> "Experiment":
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        kind = getattr(type(value), "name", None)
-        tagged = {KIND: kind} if isinstance(kind, str) else {}
+        tagged = _tag(type(value))
         present = {f.name: getattr(value, f.name) for f in fields(value)}
         # TOML has no null: what is None is left out, and None is then the default.
         return tagged | {name: _plain(x) for name, x in present.items() if x is not None}
@@ -71,6 +71,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+def _tag(kind: type) -> dict[str, str]:
+    """How a table says which kind of settings it has."""
+    group = getattr(kind, "registered_in", None)
+    if group is not None:
+        return {KIND: registry.name_of(group, kind)}
+    name = getattr(kind, "name", None)
+    return {KIND: name} if isinstance(name, str) else {}
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:
@@ -84,6 +93,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return value
     if origin is tuple:
         return _tuple(get_args(kind), value, where)
+    if "registered_in" in vars(kind):
+        return _registered(kind, value, where)
     if is_dataclass(kind):
         return _table(kind, value, where)
     if kind is float and type(value) is int:
@@ -99,9 +110,6 @@ def _table(kind: Any, value: Any, where: str) -> Any:
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}
     given = {name: x for name, x in value.items() if name != KIND or KIND in known}
-    name = getattr(kind, "name", None)
-    if isinstance(name, str) and value.get(KIND, name) != name:
-        raise unknown_name(_join(where, KIND), value[KIND], [name])
     for field_name in given:
         if field_name not in known:
             raise unknown_name(f"setting {_join(where, field_name)}", field_name, known)
@@ -109,6 +117,21 @@ def _table(kind: Any, value: Any, where: str) -> Any:
         if field_name not in given and field.default is field.default_factory is MISSING:
             raise FedrlError(f"{_join(where, field_name)} is missing")
     return kind(**{n: _value(hints[n], x, _join(where, n)) for n, x in given.items()})
+
+
+def _registered(base: Any, value: Any, where: str) -> Any:
+    """Settings of a kind that anybody may add to."""
+    group = base.registered_in
+    kind = value.get(KIND) if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        names = sorted(entry.name for entry in registry.entries(group))
+        raise FedrlError(
+            f"{_join(where, KIND)} is missing: choose from {', '.join(map(repr, names))}"
+        )
+    loaded = registry.load(group, kind)
+    if not (isinstance(loaded, type) and issubclass(loaded, base) and is_dataclass(loaded)):
+        raise FedrlError(f"{_join(where, KIND)} = {kind!r} is no dataclass of {base.__name__}")
+    return _table(loaded, value, where)
 
 
 def _member(kinds: tuple[Any, ...], value: Any, where: str) -> Any:

@@ -2,7 +2,7 @@
 
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
-from fedrl.families.control_family import ControlFamily
+from fedrl.families.control_family import ControlFamily, Varied
 from fedrl.families.counterexamples import Doors, ImaginaryIsBetter, QAvgTrap, StartMatters
 from fedrl.families.gymnasium_family import GymnasiumFamily, Uniform, gymnasium
 from fedrl.families.random_mdps import RandomMDPs
@@ -27,6 +27,7 @@ __all__ = [
     "TabularFamily",
     "Task",
     "Uniform",
+    "Varied",
     "WindyCliffs",
     "gymnasium",
 ]

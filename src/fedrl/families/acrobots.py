@@ -59,9 +59,9 @@ class Acrobots(ControlFamily):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._settle_range("mass")
+        self.settle_range("mass")
         if self.length is not None:
-            self._settle_range("length")
+            self.settle_range("length")
 
     @property
     def varied(self) -> tuple[Varied, ...]:

@@ -54,8 +54,8 @@ class CartPoles(ControlFamily):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._settle_range("length")
-        self._settle_range("wiring", WIRING)
+        self.settle_range("length")
+        self.settle_range("wiring", WIRING)
 
     @property
     def varied(self) -> tuple[Varied, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.keys import numbered
+from fedrl.registry import Group
 
 # A counter of steps is 32 bits wide.
 MOST_STEPS = 2**31 - 1
@@ -53,6 +54,7 @@ class Varied:
 class ControlFamily(ABC):
     """Environments with one observation space, one set of actions and one reward."""
 
+    registered_in: ClassVar[Group] = "families"
     name: ClassVar[str]
     observation_size: ClassVar[int]
     actions: ClassVar[int]
@@ -79,11 +81,11 @@ class ControlFamily(ABC):
         """What theta consists of, in order."""
 
     @property
-    @abstractmethod
     def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Largest size of every component of an observation, to either side of 0."""
+        return np.full(self.observation_size, np.inf, np.float32)
 
-    def _settle_range(self, field: str, possible: tuple[float, float] | None = None) -> None:
+    def settle_range(self, field: str, possible: tuple[float, float] | None = None) -> None:
         """Check a field that holds the range of a varied constant."""
         given = getattr(self, field)
         if not isinstance(given, (tuple, list)) or len(given) != 2:
@@ -162,8 +164,8 @@ class ControlFamily(ABC):
     def observe(self, state: State) -> jax.Array:
         """What the agent sees of a state."""
 
-    @abstractmethod
     def draw(
         self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """A picture of a state, shape (height, width, 3)."""
+        raise FedrlError(f"{self.name} has no pictures: its class does not define draw()")

@@ -7,11 +7,8 @@ no longer there; it goes on with a new episode.
 A state: process, number, seed in two parts, steps, then the observation.
 """
 
-import importlib
-import sys
 import threading
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -19,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
+from fedrl.registry import imported
 
 if TYPE_CHECKING:
     from fedrl.families.gymnasium_family import GymnasiumFamily
@@ -45,13 +43,10 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     """An environment, by id or from a function."""
     import gymnasium
 
-    module, colon, function = environment.partition(":")
+    _, colon, function = environment.partition(":")
     try:
         if colon and function.isidentifier():
-            # A module in the folder where the command is given, as `python -m` would find it.
-            if (here := str(Path.cwd())) not in sys.path:
-                sys.path.insert(0, here)
-            return getattr(importlib.import_module(module), function)(**keywords)
+            return imported(environment)(**keywords)
         return gymnasium.make(environment, disable_env_checker=True, **keywords)
     except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
         given = f" with {keywords}" if keywords else ""

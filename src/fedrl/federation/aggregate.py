@@ -1,13 +1,15 @@
 """What the server does with the agents' parameters."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.registry import Group
 
 
 class Communication(NamedTuple):
@@ -21,20 +23,25 @@ class Communication(NamedTuple):
     """For aggregators that draw random numbers."""
 
 
-class Aggregator(Protocol):
+@dataclass(frozen=True)
+class Aggregator(ABC):
     """Settings of an aggregator, and the pure function that carries it out."""
 
+    registered_in: ClassVar[Group] = "aggregators"
     name: ClassVar[str]
+    compares_with_before: ClassVar[bool] = False
+    """Whether it needs `Communication.before`: agents must then begin with one model."""
 
-    def check(self, agents: int, participants: int) -> None:
+    def check(self, agents: int, participants: int) -> None:  # noqa: B027 (most need none)
         """Refuse numbers of agents that it cannot work with."""
 
+    @abstractmethod
     def apply(self, stacked: Any, communication: Communication) -> Any:
         """One tree from trees stacked along the first axis of each leaf, in agent order."""
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Aggregator):
     """The average of the agents; the plain one, as in the paper, unless there are weights."""
 
     weights: tuple[float, ...] = ()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.federation.aggregate import Communication
+from fedrl.federation.aggregate import Aggregator, Communication
 
 MISSING = (
     "the privacy loss needs dp-accounting, which is not installed: pip install 'fedrl[privacy]'"
@@ -17,7 +17,7 @@ MISSING = (
 
 
 @dataclass(frozen=True)
-class Private:
+class Private(Aggregator):
     """The average of clipped updates, with noise that hides each of them."""
 
     clip: float = 1.0
@@ -28,6 +28,7 @@ class Private:
     """The probability with which the guarantee may fail; well below one in the number of agents."""
 
     name: ClassVar[str] = "private"
+    compares_with_before: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         number = arguments.number

@@ -13,17 +13,14 @@ import jax.numpy as jnp
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.federation.aggregate import Communication, mean
+from fedrl.federation.aggregate import Aggregator, Communication, mean
 
 
 @dataclass(frozen=True)
-class Median:
+class Median(Aggregator):
     """The median of each parameter; between the good agents' as long as they are the majority."""
 
     name: ClassVar[str] = "median"
-
-    def check(self, agents: int, participants: int) -> None:
-        """Any number will do."""
 
     def apply(self, stacked: Any, communication: Communication) -> Any:
         # All but the middle one or two are dropped.
@@ -32,7 +29,7 @@ class Median:
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(Aggregator):
     """The average of each parameter without its smallest and largest values."""
 
     trim: int = 1
@@ -57,7 +54,7 @@ class TrimmedMean:
 
 
 @dataclass(frozen=True)
-class Krum:
+class Krum(Aggregator):
     """The agent whose parameters are nearest to its neighbours', or the mean of a few such."""
 
     byzantine: int = 1

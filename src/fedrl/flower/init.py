@@ -4,8 +4,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from fedrl import registry
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.experiment.presets import PRESETS
+from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import to_toml
@@ -24,9 +25,10 @@ def experiment_named(name: str) -> AnyExperiment:
         return read_experiment(path)
     if name in TABULAR_PRESETS:
         return TABULAR_PRESETS[name]
-    if name not in PRESETS:
-        raise unknown_name("preset", name, [*PRESETS, *TABULAR_PRESETS])
-    return PRESETS[name][1]
+    known = [entry.name for entry in registry.entries("presets")]
+    if name not in known and ":" not in name:
+        raise unknown_name("preset", name, [*known, *TABULAR_PRESETS])
+    return preset(name)
 
 
 def for_network(experiment: AnyExperiment, agents: int | None) -> AnyExperiment:

@@ -163,9 +163,6 @@ class DDPG(Learner):
     def acting(self, params: ActorCritic) -> tuple[Model, Output]:
         return params.actor, "tanh"
 
-    def policy(self, params: ActorCritic, observation: jax.Array) -> jax.Array:
-        return _actions(params.actor, observation)
-
     def update_draws(self, key: jax.Array, actions: int) -> Any:
         return jax.random.normal(key, (self.batch, actions)) if self.smoothing else ()
 
@@ -176,13 +173,13 @@ class DDPG(Learner):
         params, target, optimizer = learned
         y = self._targets(through_the_eyes_of(params, target), batch, draws)
         loss, gradient = jax.value_and_grad(critic_loss)(params.critics, batch, y)
-        critics, critic_optimizer = self._descend(
+        critics, critic_optimizer = self.descend(
             self._critic_optimizer, gradient, optimizer.critics, params.critics
         )
 
         def improve() -> Learned:
             gradient = jax.grad(actor_loss)(params.actor, critics[0], batch.observation)
-            actor, actor_optimizer = self._descend(
+            actor, actor_optimizer = self.descend(
                 self._actor_optimizer, gradient, optimizer.actor, params.actor
             )
             new = ActorCritic(actor, critics)

@@ -99,15 +99,12 @@ class DQN(Learner):
     def acting(self, params: Any) -> tuple[Model, Output]:
         return params, "argmax"
 
-    def policy(self, params: Any, observation: jax.Array) -> jax.Array:
-        return jnp.argmax(params(observation), -1)
-
     def update(
         self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
     ) -> tuple[Learned, jax.Array]:
         y = self._targets(learned, batch)
         loss, gradient = jax.value_and_grad(self._loss)(learned.params, batch, y)
-        params, optimizer = self._descend(
+        params, optimizer = self.descend(
             self._optimizer, gradient, learned.optimizer, learned.params
         )
         copy = updates % self.target_every == 0

@@ -1,23 +1,32 @@
 """What learners that remember transitions have in common, and what an engine asks of them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition, sample
+from fedrl.registry import Group
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
 LARGEST = 1 << 16
 
 
 Output = Literal["argmax", "tanh", "clip"]
+OUTPUTS: Mapping[Output, Callable[[jax.Array], jax.Array]] = {
+    "argmax": lambda outputs: jnp.argmax(outputs, -1),
+    "tanh": jnp.tanh,
+    "clip": lambda outputs: jnp.clip(outputs, -1.0, 1.0),
+}
+"""How the outputs of a network become an action."""
 
 
 class Learned(NamedTuple):
@@ -33,6 +42,7 @@ class Learned(NamedTuple):
 class Learner(ABC):
     """What an agent does between two communications; knows neither files nor other agents."""
 
+    registered_in: ClassVar[Group] = "learners"
     name: ClassVar[str]
     continuous: ClassVar[bool]
     """Whether actions are vectors in [-1, 1] instead of numbers 0, 1, ..."""
@@ -81,6 +91,16 @@ class Learner(ABC):
             **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
         )
 
+    def check(self, family: str, continuous: bool, unit: str) -> None:
+        """Refuse a family whose actions it does not learn, or a unit that it cannot count in."""
+        if continuous != self.continuous:
+            kind = "continuous" if continuous else "discrete"
+            raise FedrlError(
+                f"{family} has {kind} actions, which {self.name} does not learn: choose another "
+                f"learner ({'ddpg' if continuous else 'dqn'}, or ppo with learner.actions = "
+                f"{kind!r})"
+            )
+
     def _counts(self, *names: str) -> dict[str, int]:
         """Checked fields that count something."""
         return {
@@ -103,7 +123,7 @@ class Learner(ABC):
         own, shared = eqx.partition(params, private)
         return shared, own
 
-    def _descend(
+    def descend(
         self, adam: optax.GradientTransformation, gradient: Any, state: Any, params: Any
     ) -> tuple[Any, Any]:
         """A step of what may be trained; also Adam's new state."""
@@ -147,9 +167,10 @@ class Learner(ABC):
     def acting(self, params: Any) -> tuple[Model, Output]:
         """The model behind the greedy policy, and how its outputs become an action."""
 
-    @abstractmethod
     def policy(self, params: Any, observation: jax.Array) -> jax.Array:
         """The greedy action for one observation or many."""
+        model, output = self.acting(params)
+        return OUTPUTS[output](model(observation))
 
     def executed(self, action: jax.Array) -> jax.Array:
         """What the environment gets of an action; what is remembered is the action itself."""

@@ -114,6 +114,13 @@ class PPO(Learner):
             },
         )
 
+    def check(self, family: str, continuous: bool, unit: str) -> None:
+        if continuous != self.continuous:
+            kind = "continuous" if continuous else "discrete"
+            raise FedrlError(f"{family} has {kind} actions: set learner.actions = {kind!r}")
+        if unit == "episodes":
+            raise FedrlError('ppo learns from rollouts of fixed length: use unit = "updates"')
+
     @property
     def continuous(self) -> bool:  # type: ignore[override]
         return self.actions == "continuous"
@@ -172,10 +179,6 @@ class PPO(Learner):
     def acting(self, params: PolicyAndValue) -> tuple[Model, Output]:
         return params.actor, "clip" if self.continuous else "argmax"
 
-    def policy(self, params: PolicyAndValue, observation: jax.Array) -> jax.Array:
-        outputs = params.actor(observation)
-        return self.executed(outputs) if self.continuous else jnp.argmax(outputs, -1)
-
     def picked(self, rows: jax.Array, pick: jax.Array, stored: jax.Array) -> jax.Array:
         """All of the rollout, in its order: the memory is written from its beginning each time."""
         return rows
@@ -197,7 +200,7 @@ class PPO(Learner):
             params, optimizer = carry
             some = jax.tree.map(lambda leaf: leaf[rows], samples)
             loss, gradient = jax.value_and_grad(self._loss)(params, some)
-            return self._descend(self._optimizer, gradient, optimizer, params), loss
+            return self.descend(self._optimizer, gradient, optimizer, params), loss
 
         start = (learned.params, learned.optimizer)
         (params, optimizer), losses = jax.lax.scan(step, start, batches)

@@ -72,7 +72,7 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     if experiment.evaluation.where == "own":
         return [_arm(experiment.name, run, {OWN: _in_own_environment(frame)})]
     personal = "Per" if experiment.learner.personal else ""
-    algorithm = f"{personal}{experiment.learner.name.upper()}Avg"
+    algorithm = f"{personal}{type(experiment.learner).__name__}Avg"
     of_average = frame["agent"] == AVERAGE
     splits = (TRAIN, HELD_OUT) if experiment.held_out else (TRAIN,)
     average = {split: frame[of_average & (frame["split"] == split)] for split in splits}

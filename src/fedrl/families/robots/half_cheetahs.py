@@ -45,8 +45,8 @@ class HalfCheetahs(RobotFamily):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice("family.thighs", self.thighs, ("independent", "together"))
-        self._settle_range("back_thigh", POSSIBLE)
-        self._settle_range("front_thigh", POSSIBLE)
+        self.settle_range("back_thigh", POSSIBLE)
+        self.settle_range("front_thigh", POSSIBLE)
 
     @property
     def varied(self) -> tuple[Varied, ...]:

@@ -43,7 +43,7 @@ class Hoppers(RobotFamily):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._settle_range("leg_radius", POSSIBLE)
+        self.settle_range("leg_radius", POSSIBLE)
 
     @property
     def varied(self) -> tuple[Varied, ...]:

@@ -1,0 +1,130 @@
+"""`fedrl list`: what there is by name; JAX is not needed to say it."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any
+
+import tyro
+
+
+@dataclass(frozen=True)
+class List:
+    """Show what there is: presets, families of environments, learners, aggregators, reproductions.
+
+    With a name: what that is, and its settings.
+    """
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Something of the list, or `module:Name`."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        console = Console()
+        if self.name is None:
+            _print_everything(console)
+        else:
+            _print_one(self.name, console)
+        return 0
+
+
+def sections() -> Iterator[tuple[str, dict[str, str]]]:
+    """Every name with a line about it, by what it is for."""
+    from fedrl import catalogue, registry
+
+    def registered(group: registry.Group) -> dict[str, str]:
+        return {entry.name: entry.what for entry in registry.entries(group)}
+
+    def ours(known: dict[str, tuple[str, str]]) -> dict[str, str]:
+        return {name: what for name, (_, what) in known.items()}
+
+    yield "presets, for `fedrl run`", registered("presets")
+    yield "for federations only", catalogue.TABULAR_PRESETS
+    yield "families of simulated environments", registered("families")
+    yield "learners", registered("learners")
+    yield "aggregators", registered("aggregators")
+    yield "tabular families", ours(catalogue.TABULAR_FAMILIES)
+    yield "tabular algorithms", ours(catalogue.TABULAR_ALGORITHMS)
+    yield "for `fedrl reproduce`", catalogue.TARGETS
+
+
+def _print_everything(console: Any) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("name", no_wrap=True)  # there to be copied, so never cut off
+    table.add_column("what it is")
+    for kind, entries in sections():
+        table.add_row(f"[bold]{kind}[/]")
+        for name, what in entries.items():
+            table.add_row(f"  {escape(name)}", escape(what))
+    console.print(table)
+    console.print("[dim]`fedrl list NAME` says more about one of them.[/]")
+
+
+def _print_one(name: str, console: Any) -> None:
+    from inspect import getdoc
+
+    from rich.markup import escape
+
+    found = _find(name)
+    if not isinstance(found, type):
+        from fedrl.experiment.toml import to_toml
+
+        console.print(to_toml(found), markup=False, highlight=False, end="")
+        return
+    # Paragraphs, wrapped as wide as the screen and not as the source.
+    paragraphs = (getdoc(found) or "no description").split("\n\n")
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    console.print(f"[bold]{escape(name)}[/]: {escape(text)}\n")
+    console.print(_settings(found))
+
+
+def _find(name: str) -> Any:
+    """A class or an experiment."""
+    from fedrl import catalogue, registry
+    from fedrl.errors import unknown_name
+
+    groups: tuple[registry.Group, ...] = ("families", "learners", "aggregators")
+    if ":" in name:
+        return registry.load("families", name)
+    for group in groups:
+        if any(entry.name == name for entry in registry.entries(group)):
+            return registry.load(group, name)
+    for known in (catalogue.TABULAR_FAMILIES, catalogue.TABULAR_ALGORITHMS):
+        if name in known:
+            return registry.load("families", known[name][0])
+    if name in catalogue.TABULAR_PRESETS:
+        from fedrl.experiment.tables import TABULAR_PRESETS
+
+        return TABULAR_PRESETS[name]
+    if any(entry.name == name for entry in registry.entries("presets")):
+        from fedrl.experiment.presets import preset
+
+        return preset(name)
+    names = (name for kind, entries in sections() for name in entries if "reproduce" not in kind)
+    raise unknown_name("name", name, names)
+
+
+def _settings(kind: type) -> Any:
+    """Name, default and meaning of every setting."""
+    from docstring_parser import parse_from_object
+    from rich.markup import escape
+    from rich.table import Table
+
+    documented = {
+        param.arg_name: param.description or ""
+        for one in reversed(kind.__mro__[:-1])
+        for param in parse_from_object(one).params
+    }
+    table = Table(box=None, pad_edge=False)
+    for column in ("setting", "default", "what it is"):
+        table.add_column(column, no_wrap=column == "setting")
+    for field in fields(kind):
+        default = field.default if field.default is not MISSING else "…"
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        what = documented.get(field.name, "")
+        table.add_row(escape(field.name), escape(str(default)), escape(what))
+    return table

@@ -1,0 +1,113 @@
+"""Families, learners, aggregators and presets by name: ours, and those of other packages.
+
+Another package registers its own as entry points of the group `fedrl.families` and so on. Without a
+package, `module:Name` names anything that Python can import.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, reduce
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fedrl import catalogue
+from fedrl.errors import FedrlError, unknown_name
+
+Group = Literal["families", "learners", "aggregators", "presets"]
+SINGULAR: Mapping[str, str] = {
+    "families": "family",
+    "learners": "learner",
+    "aggregators": "aggregator",
+    "presets": "preset",
+}
+_OURS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "families": catalogue.FAMILIES,
+    "learners": catalogue.LEARNERS,
+    "aggregators": catalogue.AGGREGATORS,
+    "presets": {name: ("fedrl:preset", what) for name, what in catalogue.PRESETS.items()},
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that has a name, and where it is."""
+
+    name: str
+    target: str
+    """`module:Name`."""
+    what: str
+    """A line for people."""
+    package: str = "fedrl"
+    """Who brought it."""
+
+
+@cache
+def entries(group: Group) -> tuple[Entry, ...]:
+    """Everything of a group, ours first; nothing is imported for it."""
+    assert group in get_args(Group)
+    ours = [Entry(name, *about) for name, about in _OURS[group].items()]
+    others = {
+        Entry(point.name, point.value, f"{point.value}, from {_package(point)}", _package(point))
+        for point in entry_points(group=f"fedrl.{group}")
+    }
+    return (*ours, *sorted(others, key=lambda entry: (entry.name, entry.package)))
+
+
+def load(group: Group, name: str) -> Any:
+    """What has this name, or is at `module:Name`."""
+    if ":" in name:
+        return _loaded(name, f"{SINGULAR[group]} {name!r}")
+    found = [entry for entry in entries(group) if entry.name == name]
+    if not found:
+        raise unknown_name(SINGULAR[group], name, (entry.name for entry in entries(group)))
+    if len(found) > 1:
+        packages = " and ".join(entry.package for entry in found)
+        raise FedrlError(
+            f"{packages} both have a {SINGULAR[group]} called {name!r}: say which one by "
+            f"{' or '.join(entry.target for entry in found)}"
+        )
+    (entry,) = found
+    return _loaded(entry.target, f"{SINGULAR[group]} {name!r} of {entry.package}")
+
+
+def name_of(group: Group, kind: type) -> str:
+    """By which name `load` finds a class again."""
+    name: str = getattr(kind, "name", kind.__name__)
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    known = [entry for entry in entries(group) if entry.name == name]
+    if len(known) != 1:
+        return path
+    (entry,) = known
+    # A package may register a class under another path than the one it is defined at.
+    registered = entry.target == path or (entry.package != "fedrl" and load(group, name) is kind)
+    return name if registered else path
+
+
+def imported(target: str) -> Any:
+    """What `module:Name` names; the module may lie in the folder where the command is given."""
+    module, _, path = target.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:  # as `python -m` would have it
+        sys.path.insert(0, here)
+    return reduce(getattr, path.split("."), import_module(module))
+
+
+def _package(point: Any) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"
+
+
+def _loaded(target: str, what: str) -> Any:
+    module = target.partition(":")[0]
+    try:
+        return imported(target)
+    except Exception as error:  # whatever somebody's module does when it is imported
+        hint = (
+            "; it was defined in a program or a notebook: put it into a module of its own"
+            if module == "__main__"
+            else "; Python must find the module: run from its folder, or install it"
+            if isinstance(error, ModuleNotFoundError) and error.name == module
+            else ""
+        )
+        raise FedrlError(f"cannot load {what}: {type(error).__name__}: {error}{hint}") from error
