@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup gl nginx demo demo-tabular test test-slow lint type format bench bench-full docs clean
+.PHONY: help setup gl nginx demo demo-tabular test test-docs test-network test-slow lint type format bench bench-full docs clean
 
 help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
 	@echo "demo-tabular  Table 2 of the paper at 300 seeds, with its figures (half a minute)"
 	@echo "test       all tests but the slow ones (minutes)"
+	@echo "test-network  federations of real processes, with nginx (minutes)"
+	@echo "test-docs  every code block of the documentation (minutes)"
 	@echo "test-slow  the slow ones: both tables at 16,000 seeds, runs on one core and on all"
 	@echo "lint type  ruff and import-linter; mypy"
 	@echo "format     rewrite the code in the project's style"
@@ -30,7 +32,7 @@ demo: setup
 demo-tabular: setup
 	$(BIN)/fedrl reproduce table2 --quick --out results/demo
 
-test: setup gl nginx
+test: setup gl
 	$(BIN)/pytest
 
 # Robots are drawn without a screen by a system library; tests of pictures are skipped without it.
@@ -40,6 +42,12 @@ gl:
 # It stands before the server of a federation; tests with real processes are skipped without it.
 nginx:
 	@scripts/install-nginx
+
+test-network: setup nginx
+	$(BIN)/pytest -m network tests/flower
+
+test-docs: setup
+	$(BIN)/pytest -m docs --dist load tests/test_documentation.py
 
 test-slow: setup
 	$(BIN)/pytest -m slow -n 0
