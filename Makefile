@@ -32,7 +32,7 @@ demo: setup
 demo-tabular: setup
 	$(BIN)/fedrl reproduce table2 --quick --out results/demo
 
-test: setup gl
+test: setup gl nginx
 	$(BIN)/pytest
 
 # Robots are drawn without a screen by a system library; tests of pictures are skipped without it.

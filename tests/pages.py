@@ -113,14 +113,16 @@ def check_arguments(words: list[str], where: str) -> None:
     from fedrl.cli.main import Command
 
     printed = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+    status: object = 0
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+        try:
             if words[0] == "run" and "--help" not in words:
                 run_command.run([*words[1:], "--dry-run"])
             else:
                 tyro.cli(Command, args=words, config=(tyro.conf.FlagCreatePairsOff,))
-    except SystemExit as stopped:
-        assert not stopped.code, f"{where}: fedrl {shlex.join(words)}\n{printed.getvalue()}"
+        except SystemExit as stopped:
+            status = stopped.code
+    assert not status, f"{where}: fedrl {shlex.join(words)}\n{printed.getvalue()}"
 
 
 def check_fragment(text: str) -> None:

@@ -1,9 +1,18 @@
 """Every code block of the documentation is carried out, page by page, as its reader would."""
 
 import pytest
-from pages import PAGES, TOO_LONG, Block, blocks, carry_out, check_arguments, check_fragment, commands
 
 from fedrl.errors import FedrlError
+from pages import (
+    PAGES,
+    TOO_LONG,
+    Block,
+    blocks,
+    carry_out,
+    check_arguments,
+    check_fragment,
+    commands,
+)
 
 
 @pytest.mark.docs

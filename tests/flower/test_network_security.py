@@ -24,7 +24,7 @@ from fedrl.flower import certificates
 from fedrl.flower.processes import environment, program
 from network import MARK, free_port, network, on_linux, until, with_nginx
 
-pytestmark = [with_nginx, on_linux]
+pytestmark = [with_nginx, on_linux, pytest.mark.network]
 
 EXPERIMENT = replace(TABULAR_PRESETS["windycliffs-qavg"], agents=2, E=4, updates=14)
 PROTOBUF = {"Content-Type": "application/protobuf"}

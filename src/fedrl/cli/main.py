@@ -8,14 +8,14 @@ import tyro
 from fedrl import __version__
 from fedrl.cli import run
 from fedrl.cli.commands import Reproduce, Theory
+from fedrl.cli.completion import Completion
 from fedrl.cli.federation import Agent, Federation, Server
 from fedrl.cli.listing import List
 from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show
 from fedrl.errors import FedrlError
 
-Command = (
-    Annotated[run.Run, tyro.conf.subcommand("run")]
-    | Annotated[Resume, tyro.conf.subcommand("resume")]
+Others = (
+    Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Adapt, tyro.conf.subcommand("adapt")]
@@ -27,7 +27,9 @@ Command = (
     | Annotated[Server, tyro.conf.subcommand("server")]
     | Annotated[Agent, tyro.conf.subcommand("agent")]
     | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Completion, tyro.conf.subcommand("completion")]
 )
+Command = Annotated[run.Run, tyro.conf.subcommand("run")] | Others
 
 INTERRUPTED = 130
 

@@ -1,0 +1,55 @@
+"""What bash offers when Tab is pressed."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from fedrl.cli.main import main
+
+ASK = """
+source {script}
+COMP_WORDS=({words})
+COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_fedrl fedrl "${{COMP_WORDS[$COMP_CWORD]}}" "${{COMP_WORDS[$((COMP_CWORD - 1))]}}"
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    from contextlib import redirect_stdout
+
+    path = tmp_path_factory.mktemp("completion") / "fedrl"
+    with path.open("w") as file, redirect_stdout(file):
+        assert main(["completion", "bash"]) == 0
+    return path
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("fedrl resu", {"resume"}),
+        ("fedrl run wired", {"wiredcartpoles-dqnavg", "wiredcartpoles-perdqnavg"}),
+        ("fedrl run cartpoles-dqnavg --agen", {"--agents"}),
+        ("fedrl run cartpoles-dqnavg --learner.targ", {"--learner.target-every"}),
+        ("fedrl adapt --method e", {"e-update", "en-update"}),
+        ("fedrl reproduce tab", {"table1", "table2"}),
+        ("fedrl list kr", {"krum"}),
+        ("fedrl federation sta", {"status"}),
+    ],
+)
+def test_bash_completes(script, words, offered):
+    done = subprocess.run(
+        ["bash", "-c", ASK.format(script=script, words=words)], capture_output=True, text=True
+    )
+    assert set(done.stdout.split()) == offered, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_have_a_script(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "wiredcartpoles-perdqnavg" in script
+    assert "--method" in script
