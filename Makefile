@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup gl nginx demo demo-tabular test test-docs test-network test-slow lint type format bench bench-full docs clean
+.PHONY: help setup gl nginx demo demo-tabular test test-docs test-network test-slow lint type format bench bench-full docs dist clean
 
 help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
@@ -16,6 +16,7 @@ help:
 	@echo "bench      ours against NumPy loops, Stable-Baselines3 and PyTorch, side by side"
 	@echo "bench-full both tables at 16,000 seeds, time and agreement of each cell"
 	@echo "docs       the documentation as a site in site/"
+	@echo "dist       a wheel in dist/, tried in an empty environment"
 
 .venv/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -82,6 +83,12 @@ bench-full: setup
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	$(BIN)/pytest -m dist -n 0 tests/test_wheel.py
+	@ls dist/*
 
 clean:
 	rm -rf .venv .venv-peers site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
