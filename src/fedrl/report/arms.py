@@ -120,12 +120,12 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Every setting under its full name."""
     found: dict[str, Any] = {}
-    for field in fields(settings):
-        value = getattr(settings, field.name)
+    for one in fields(settings):
+        value = getattr(settings, one.name)
         if is_dataclass(value):
-            found |= _flat(value, f"{prefix}{field.name}.")
+            found |= _flat(value, f"{prefix}{one.name}.")
         else:
-            found[f"{prefix}{field.name}"] = value
+            found[f"{prefix}{one.name}"] = value
     return found
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fedrl.report.html.svg import RIGHT, WIDTH, Chart, drawing, element
+from fedrl.report.html.svg import RIGHT, WIDTH, Chart, drawing, element, text
 
 ROW, THICK = 44.0, 10.0
 
@@ -26,8 +26,8 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> Chart:
     for i, bar in enumerate(bars):
         y, length = 14.0 + i * ROW, (WIDTH - RIGHT) * bar.value / longest
         parts += [
-            element("text", bar.label, x=0.0, y=y),
-            element("text", bar.told, class_="value", x=WIDTH - RIGHT, y=y, text_anchor="end"),
+            text(0.0, y, bar.label),
+            text(WIDTH - RIGHT, y, bar.told, "end", "value"),
             element("rect", class_="track", x=0.0, y=y + 7, width=WIDTH - RIGHT, height=THICK),
             element("rect", class_=f"bar {bar.style}", x=0.0, y=y + 7, width=length, height=THICK),
         ]

@@ -12,6 +12,7 @@ from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
 from fedrl.flower.record import COSTS
 from fedrl.progress import in_words
+from fedrl.report.arms import Arm
 from fedrl.report.html.bars import Bar, bar_chart
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table, style_of
@@ -79,18 +80,25 @@ def costs_of(run: Run) -> Costs:
     )
 
 
-def costs_section(runs: Sequence[Run]) -> Section:
-    """A table of all runs, and bars of what travels."""
+def costs_section(runs: Sequence[Run], arms: Sequence[Arm]) -> Section:
+    """A table of all runs, and bars of what travels, in the colour of each run's first arm."""
+    styles = {arm.folder: style_of(number) for number, arm in reversed(list(enumerate(arms)))}
     costs = [costs_of(run) for run in runs]
     names = [run.path.name for run in runs]
     rows = [_row(name, cost) for name, cost in zip(names, costs, strict=True)]
     columns = (
-        "run", "communications", "shared parameters", "server to agents", "agents to server",
-        "bytes are", "time", "of it, computing",
-    )  # fmt: skip
+        "run",
+        "communications",
+        "shared parameters",
+        "to agents",
+        "to the server",
+        "bytes",
+        "time",
+        "computing",
+    )
     bars = [
-        Bar(name, style_of(i), cost.total, bytes_as_words(cost.total))
-        for i, (name, cost) in enumerate(zip(names, costs, strict=True))
+        Bar(name, styles[name], cost.total, bytes_as_words(cost.total))
+        for name, cost in zip(names, costs, strict=True)
     ]
     charts = [bar_chart("Bytes in all, both ways", bars)] if any(c.total for c in costs) else []
     words = ["What one training (one seed) communicates, and how long it took."]

@@ -17,12 +17,12 @@ DIRECTLY = 2
 """So many numbers are drawn as they are."""
 
 
-def embeddings_section(runs: Sequence[Run]) -> Section:
-    """A map for each network with an embedding, each run and each varied constant."""
+def embeddings_section(runs: Sequence[Run]) -> Section | None:
+    """A map for each network with an embedding, each run and constant; None if there are none."""
     key, title = "embeddings", "Embeddings"
     personal = [run for run in runs if run.experiment.learner.personal.embedding]
     if not personal:
-        return Section(key, title, notes=["Not shown: the agents of these runs have none."])
+        return None
     charts: list[Chart] = []
     notes: list[str] = []
     projected = False
@@ -45,6 +45,8 @@ def embeddings_section(runs: Sequence[Run]) -> Section:
 
 def _why_not(run: Run) -> str | None:
     """Why there is no map of a run."""
+    if run.experiment.learner.trains in ("shared", "nothing"):
+        return "not shown: the embeddings were not trained."
     if not run.finished:
         return "embeddings are shown once the run is finished."
     if _stored(run)[0][1].shape[1] == 1:
@@ -103,9 +105,12 @@ def _maps(run: Run, several: bool) -> list[Chart]:
             title = ", ".join([*which, *([run.path.name] if several else [])])
             charts.append(
                 coloured_chart(
-                    title, _coloured(places, values, varied.name),
-                    x_label=x_label, y_label=y_label, colour_label=varied.name,
-                )  # fmt: skip
+                    title,
+                    _coloured(places, values, varied.name),
+                    x_label=x_label,
+                    y_label=y_label,
+                    colour_label=varied.name,
+                )
             )
     return charts
 
@@ -113,7 +118,12 @@ def _maps(run: Run, several: bool) -> list[Chart]:
 def _coloured(places: Array, values: Array, name: str) -> list[Coloured]:
     return [
         Coloured(
-            Point(*map(float, places[seed, agent]), f"seed {seed} · agent {agent}", f"{name} {value:.4g}"),
+            Point(
+                float(places[seed, agent, 0]),
+                float(places[seed, agent, 1]),
+                f"seed {seed} · agent {agent}",
+                f"{name} {value:.4g}",
+            ),
             float(value),
         )
         for (seed, agent), value in np.ndenumerate(values)

@@ -9,6 +9,7 @@ from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import HELD_OUT, TRAIN
 from fedrl.report.arms import BASELINE, OWN, Arm
 from fedrl.report.html.heat import Matrix, heat_chart
+from fedrl.report.html.numbers import decimal
 from fedrl.report.html.points import Cloud, Point, cloud_chart
 from fedrl.report.html.section import Key, Section, style_of
 from fedrl.report.html.words import PLACES
@@ -27,12 +28,13 @@ def at_the_end(arm: Arm, split: str) -> "pd.DataFrame":
 
     Empty where theta is not known: agents of a federation over a network keep it to themselves.
     """
-    frame = arm.measured[split]
-    frame = frame[(frame["updates"] == frame["updates"].max()) & frame["theta"].notna()].copy()
+    measured = arm.measured[split]
+    last = measured["updates"] == measured["updates"].max()
+    frame: pd.DataFrame = measured[last & measured["theta"].notna()].copy()
     size = len(arm.experiment.family.varied)
     parts = frame["theta"].astype(str).str.split(" ", expand=True)
-    if frame.empty or parts.shape[1] != size:
-        return frame.iloc[:0]
+    if parts.shape[1] != size:
+        return frame.head(0)
     for i in range(size):
         frame[f"t{i}"] = parts[i].astype(float)
     return frame
@@ -40,10 +42,12 @@ def at_the_end(arm: Arm, split: str) -> "pd.DataFrame":
 
 def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
     """A chart for each varied constant and split."""
-    key, title = "theta", "Returns in single environments"
+    key, title = "environments", "Returns in single environments"
     families = {arm.experiment.family for arm in arms}
     if len({family.varied for family in families}) > 1:
-        why = "The runs are of families that vary in different constants; each has a page of its own."
+        why = (
+            "The runs are of families that vary in different constants; each has a page of its own."
+        )
         return Section(key, title, notes=[why])
     splits = [s for s in (OWN, HELD_OUT) if all(s in arm.measured for arm in arms)]
     measured = {split: [at_the_end(arm, split) for arm in arms] for split in splits}
@@ -68,7 +72,7 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
             thinned |= any(len(cloud.points) > shown for cloud in clouds)
             charts.append(
                 cloud_chart(
-                    PLACES[TRAIN if split == OWN else split],
+                    f"{PLACES[TRAIN if split == OWN else split]}, by {varied.name}",
                     clouds,
                     x_label=varied.name,
                     y_label=metric,
@@ -83,7 +87,7 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
     ]
     if thinned:
         words.append("Of many seeds, only the first ones are drawn as points; the lines know all.")
-    return Section(key, title, words, legend_of(arms), charts)
+    return Section(key, title, words, legend=legend_of(arms), charts=charts)
 
 
 def legend_of(arms: Sequence[Arm]) -> list[Key]:
@@ -97,14 +101,16 @@ def _points(frame: "pd.DataFrame", i: int, name: str) -> list[Point]:
         theta=(f"t{i}", "first"), value=("value", "mean")
     )
     return [
-        Point(float(theta), float(value), f"seed {seed} · {name} {theta:.4g}", f"{value:.1f}")
+        Point(float(theta), float(value), f"seed {seed} · {name} {theta:.4g}", decimal(value))
         for seed, theta, value in zip(rows["seed"], rows["theta"], rows["value"], strict=True)
     ]
 
 
-def baseline_matrices(arms: Sequence[Arm], metric: str) -> Section:
-    """Every agent's own model in every environment."""
+def baseline_matrices(arms: Sequence[Arm], metric: str) -> Section | None:
+    """Every agent's own model in every environment; adaptations have nothing of the kind."""
     key, title = "baseline", "Baseline: every agent in every environment"
+    if all(TRAIN not in arm.measured for arm in arms):
+        return None
     alone = [arm for arm in arms if _learnt_alone(arm) and len(at_the_end(arm, TRAIN))]
     if not alone:
         why = (

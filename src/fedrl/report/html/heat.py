@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedrl.experiment.files import Array
-from fedrl.report.html.numbers import short
+from fedrl.report.html.numbers import decimal, short
 from fedrl.report.html.svg import (
     HEIGHT,
     LETTER,
@@ -18,6 +18,7 @@ from fedrl.report.html.svg import (
     drawing,
     element,
     legend_of_colours,
+    text,
 )
 
 FAINTEST = 0.06
@@ -40,62 +41,86 @@ class Matrix:
     column_name: str
 
 
-def heat_chart(title: str, matrix: Matrix, *, value_name: str, range_: tuple[float, float]) -> Chart:
+@dataclass(frozen=True)
+class Grid:
+    """Where the cells of a matrix lie."""
+
+    left: float
+    width: float
+    height: float
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> "Grid":
+        count, across = matrix.values.shape
+        left = 14.0 + LETTER * max(len(label) for label in matrix.rows)
+        return cls(left, (WIDTH - RIGHT - left) / across, (BOTTOM - TOP) / count)
+
+    def middle(self, row: float, column: float) -> tuple[float, float]:
+        x, y = self.left + (column + 0.5) * self.width, TOP + (row + 0.5) * self.height
+        return round(x, 1), round(y, 1)
+
+
+def heat_chart(
+    title: str, matrix: Matrix, *, value_name: str, range_: tuple[float, float]
+) -> Chart:
     """The larger a value, the stronger its colour."""
-    count, across = matrix.values.shape
-    left = 14.0 + LETTER * max(len(label) for label in matrix.rows)
-    width, height = (WIDTH - RIGHT - left) / across, (BOTTOM - TOP) / count
-    gap = 1.0 if min(width, height) > 8 else 0.0
+    grid = Grid.of(matrix)
     low, high = range_
-    parts, stops = [], []
-    for i, j in np.ndindex(count, across):
-        value = float(matrix.values[i, j])
-        share = (value - low) / (high - low) if high > low else 0.5
-        opacity = round(FAINTEST + (1 - FAINTEST) * share, 3)
-        x, y = left + j * width, TOP + i * height
-        parts.append(
-            element(
-                "rect", class_="heat", x=x, y=y, width=width - gap, height=height - gap,
-                fill_opacity=str(opacity),
-            )  # fmt: skip
-        )
-        middle = (round(x + width / 2, 1), round(y + height / 2, 1))
-        if across <= WRITTEN:
-            on = "cell on" if opacity > DARK else "cell"
-            parts.append(
-                element(
-                    "text", f"{value:.0f}", class_=on, x=middle[0], y=middle[1] + 4,
-                    text_anchor="middle",
-                )  # fmt: skip
-            )
+    cells, stops = [], []
+    for (i, j), value in np.ndenumerate(matrix.values):
+        opacity = _opacity((value - low) / (high - low or 1.0))
+        cells.append(_cell(grid, i, j, opacity))
         head = f"{matrix.row_name} {matrix.rows[i]}, {matrix.column_name} {matrix.columns[j]}"
-        stops.append([*middle, head, [[0, f"{value:.1f}"]]])
-    for i, j_label in _spread(matrix.columns, int((WIDTH - left) / (LETTER * 6))):
-        parts.append(
-            element("text", j_label, x=left + (i + 0.5) * width, y=BOTTOM + 15,
-                    text_anchor="middle")  # fmt: skip
-        )
-    for i, label in _spread(matrix.rows, 12):
-        y = TOP + (i + 0.5) * height + 4
-        parts.append(element("text", label, x=left - 7, y=y, text_anchor="end"))
-    parts.append(element("text", matrix.row_name, class_="name", x=0.0, y=11.0))
-    parts.append(
-        element("text", matrix.column_name, class_="name", x=(left + WIDTH - RIGHT) / 2,
-                y=BOTTOM + 32, text_anchor="middle")  # fmt: skip
-    )
-    shades = [f"{FAINTEST + (1 - FAINTEST) * i / (STEPS - 1):.3f}" for i in range(STEPS)]
-    parts.append(
-        legend_of_colours(
-            shades, short(round(low, 1)), short(round(high, 1)), value_name, y=HEIGHT + 2,
-            shades=True,
-        )  # fmt: skip
-    )
+        stops.append([*grid.middle(i, j), head, [[0, decimal(value)]]])
+        if matrix.values.shape[1] <= WRITTEN:
+            x, y = grid.middle(i, j)
+            on = "cell on" if opacity > DARK else "cell"
+            cells.append(text(x, y + 4, f"{value:.0f}", "middle", on))
+    shades = [f"{_opacity(i / (STEPS - 1)):.3f}" for i in range(STEPS)]
+    ends = short(round(low, 1)), short(round(high, 1))
+    legend = legend_of_colours(shades, *ends, value_name, y=HEIGHT + 2, shades=True)
     described = (
         f"{title}: {value_name} by {matrix.row_name} (rows) and {matrix.column_name} (columns), "
-        f"from {matrix.values.min():.1f} to {matrix.values.max():.1f}"
+        f"from {decimal(matrix.values.min())} to {decimal(matrix.values.max())}"
     )
-    svg = drawing(Markup("").join(parts), described, HEIGHT + 16)
+    body = Markup("").join([*cells, *_labels(matrix, grid), legend])
+    svg = drawing(body, described, HEIGHT + 16)
     return Chart(title, described, svg, {"names": [["", value_name]], "stops": stops})
+
+
+def _opacity(share: float) -> float:
+    return FAINTEST + (1 - FAINTEST) * share
+
+
+def _cell(grid: Grid, i: int, j: int, opacity: float) -> Markup:
+    gap = 1.0 if min(grid.width, grid.height) > 8 else 0.0
+    return element(
+        "rect",
+        class_="heat",
+        x=grid.left + j * grid.width,
+        y=TOP + i * grid.height,
+        width=grid.width - gap,
+        height=grid.height - gap,
+        fill_opacity=f"{opacity:.3f}",
+    )
+
+
+def _labels(matrix: Matrix, grid: Grid) -> list[Markup]:
+    """Of rows and columns, and what they are."""
+    rows = [
+        text(grid.left - 7, grid.middle(i, 0)[1] + 4, label, "end")
+        for i, label in _spread(matrix.rows, 12)
+    ]
+    columns = [
+        text(grid.middle(0, j)[0], BOTTOM + 15, label, "middle")
+        for j, label in _spread(matrix.columns, int((WIDTH - grid.left) / (LETTER * 6)))
+    ]
+    middle = (grid.left + WIDTH - RIGHT) / 2
+    names = [
+        text(0.0, 11.0, matrix.row_name),
+        text(middle, BOTTOM + 32, matrix.column_name, "middle"),
+    ]
+    return [*rows, *columns, *names]
 
 
 def _spread(labels: Sequence[str], most: int) -> list[tuple[int, str]]:

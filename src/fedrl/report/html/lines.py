@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedrl.experiment.files import Array
+from fedrl.report.html.numbers import decimal
 from fedrl.report.html.svg import Axes, Chart, element, frame, path
 
 MOST_PLACES = 400
@@ -60,12 +61,16 @@ def line_chart(
     xs = min(float(line.x.min()) for line in lines), max(float(line.x.max()) for line in lines)
     axes = Axes.around(xs, ys)
     bands = [_band(line, axes) for line in lines if line.half is not None]
-    curves = [
-        path(_places(line.x, line.y, axes), class_=f"curve {line.style}") for line in lines
-    ]
+    curves = [path(_places(line.x, line.y, axes), class_=f"curve {line.style}") for line in lines]
     # A run that has only just begun is a point.
     dots = [
-        element("circle", cx=axes.x(line.x[0]), cy=axes.y(line.y[0]), r=3.0, class_=line.style)
+        element(
+            "circle",
+            cx=axes.x(line.x[0]),
+            cy=axes.y(line.y[0]),
+            r=3.0,
+            class_=f"first {line.style}",
+        )
         for line in lines
         if len(line.x) == 1
     ]
@@ -88,8 +93,8 @@ def _band(line: Line, axes: Axes) -> Markup:
 
 
 def _told(line: Line, index: int) -> str:
-    mean = f"{line.y[index]:.1f}"
-    return mean if line.half is None else f"{mean} ± {line.half[index]:.1f}"
+    mean = decimal(line.y[index])
+    return mean if line.half is None else f"{mean} ± {decimal(line.half[index])}"
 
 
 def _hover(lines: Sequence[Line], axes: Axes, unit: str) -> dict[str, object]:

@@ -4,6 +4,7 @@ from math import ceil, floor, isfinite, log10
 
 from fedrl.report.arms import Interval
 
+MINUS = "−"
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -23,18 +24,28 @@ def short(value: float) -> str:
     """20000 as 20k: for axes, where six digits run into each other."""
     for size, letter in PREFIXES:
         if abs(value) >= size:
-            return f"{value / size:.4g}{letter}"
-    return f"{value + 0.0:.4g}"  # adding 0 makes -0 one without a sign
+            return f"{value / size:.4g}{letter}".replace("-", MINUS)
+    # Adding 0 makes -0 one without a sign. Tiny numbers have an exponent with one of its own.
+    text = f"{value + 0.0:.4g}"
+    return text if "e" in text else text.replace("-", MINUS)
+
+
+def decimal(value: float) -> str:
+    """A return, with a real minus."""
+    return f"{value:.1f}".replace("-", MINUS)
 
 
 def as_words(interval: Interval) -> str:
     """A mean and its interval; a single seed has none."""
-    return str(interval) if isfinite(interval.half) else f"{interval.mean:.1f}"
+    mean = decimal(interval.mean)
+    return f"{mean} ± {decimal(interval.half)}" if isfinite(interval.half) else mean
 
 
 def bytes_as_words(count: float) -> str:
     """A number of bytes in the unit that fits."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= size:
-            return f"{count / size:.3g} {unit}" if count < 100 * size else f"{count / size:.0f} {unit}"
+            return (
+                f"{count / size:.3g} {unit}" if count < 100 * size else f"{count / size:.0f} {unit}"
+            )
     return f"{count:.0f} bytes"

@@ -1,11 +1,12 @@
 """Writes the page."""
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import write_atomically
@@ -46,28 +47,35 @@ def page(runs: Sequence[Run], metric: str = RETURN) -> str:
     arms, splits = side_by_side(runs, metric)
     said = metric.replace("_", " ")
     names = list(dict.fromkeys(run.experiment.name for run in runs))
+    found = [
+        sections.experiment_section(runs),
+        sections.curves_section(arms, splits, said),
+        sections.results_section(arms, splits, said),
+        returns_against_theta(arms, said),
+        baseline_matrices(arms, said),
+        embeddings_section(runs),
+        costs_section(runs, arms),
+        sections.settings_section(runs),
+        sections.versions_section(runs),
+    ]
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["code"] = _with_code
     return environment.from_string(_part("page.html.j2")).render(
-        title=" · ".join(names),
+        names=names,
         runs=[(run.path.name, run.finished) for run in runs],
         metric=said,
         cards=sections.cards(arms, splits),
-        sections=[
-            sections.experiment_section(runs),
-            sections.curves_section(arms, splits, said),
-            sections.results_section(arms, splits, said),
-            returns_against_theta(arms, said),
-            baseline_matrices(arms, said),
-            embeddings_section(runs),
-            costs_section(runs),
-            sections.settings_section(runs),
-            sections.versions_section(runs),
-        ],
+        sections=[section for section in found if section is not None],
         style=Markup(_part("style.css")),
         script=Markup(_part("hover.js")),
     )
+
+
+def _with_code(text: str) -> Markup:
+    """What stands between backquotes, as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _part(name: str) -> str:

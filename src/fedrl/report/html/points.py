@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from fedrl.report.html.numbers import short
+from fedrl.report.html.numbers import decimal, short
 from fedrl.report.html.svg import HEIGHT, Axes, Chart, element, frame, legend_of_colours, path
 
 BINS = 8
@@ -63,8 +63,8 @@ def cloud_chart(
                 path(line, class_=f"curve {cloud.style}"),
             ]
     described = f"{y_label} against {x_label}, {title}. " + "; ".join(
-        f"{cloud.label}: from {min(p.y for p in cloud.points):.1f} to "
-        f"{max(p.y for p in cloud.points):.1f} in {len(cloud.points)} environments"
+        f"{cloud.label}: from {decimal(min(p.y for p in cloud.points))} to "
+        f"{decimal(max(p.y for p in cloud.points))} in {len(cloud.points)} environments"
         for cloud in clouds
     )
     body = Markup("").join([*marks, *trends])
@@ -113,9 +113,13 @@ def coloured_chart(
     legend = legend_of_colours(strip, short(low), short(high), colour_label, y=HEIGHT + 12)
     described = f"{title}: {len(points)} agents, coloured by {colour_label}"
     svg = frame(
-        axes, Markup("").join(marks) + legend, x_label=x_label, y_label=y_label,
-        described=described, below=26.0,
-    )  # fmt: skip
+        axes,
+        Markup("").join(marks) + legend,
+        x_label=x_label,
+        y_label=y_label,
+        described=described,
+        below=26.0,
+    )
     return Chart(title, described, svg, {"names": [["", ""]], "stops": stops})
 
 

@@ -47,6 +47,8 @@ class Section:
     key: str
     title: str
     words: Sequence[str] = ()
+    named: Sequence[tuple[str, str]] = ()
+    """Paragraphs with a name each."""
     legend: Sequence[Key] = ()
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()

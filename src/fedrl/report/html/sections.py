@@ -10,7 +10,7 @@ from fedrl.report.arms import OWN, Arm, Interval, difference, final, interval, o
 from fedrl.report.figures import BAND
 from fedrl.report.html.environments import legend_of
 from fedrl.report.html.lines import Line, extent, line_chart
-from fedrl.report.html.numbers import as_words
+from fedrl.report.html.numbers import as_words, decimal
 from fedrl.report.html.section import Card, Folded, Section, Table, style_of
 from fedrl.report.html.words import PLACES, told
 from fedrl.report.side_by_side import pairs
@@ -30,19 +30,17 @@ def cards(arms: Sequence[Arm], splits: Sequence[str]) -> list[Card]:
         ends = {split: interval(final(arm, split)) for split in splits}
         beside = [(PLACES[split], as_words(ends[split])) for split in splits if split != main]
         end = ends[main]
-        half = f"± {end.half:.1f}" if isfinite(end.half) else ""
+        half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
         made.append(
-            Card(style_of(number), arm.label, f"{end.mean:.1f}", half, PLACES[main], beside)
+            Card(style_of(number), arm.label, decimal(end.mean), half, PLACES[main], beside)
         )
     return made
 
 
 def experiment_section(runs: Sequence[Run]) -> Section:
     """What was done, a paragraph for each run."""
-    words = [" ".join(told(run)) for run in runs]
-    if len(runs) > 1:
-        words = [f"{run.path.name}: {text}" for run, text in zip(runs, words, strict=True)]
-    return Section("experiment", "The experiment", words)
+    named = [(run.path.name if len(runs) > 1 else "", " ".join(told(run))) for run in runs]
+    return Section("experiment", "The experiment", named=named)
 
 
 def curves_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Section:
@@ -54,13 +52,17 @@ def curves_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> S
     unit = arms[0].experiment.unit
     charts = [
         line_chart(
-            PLACES[split].capitalize(), lines[split], x_label=f"{unit} of each agent",
-            y_label=metric, unit=unit, ys=ys,
+            PLACES[split].capitalize(),
+            lines[split],
+            x_label=f"{unit} of each agent",
+            y_label=metric,
+            unit=unit,
+            ys=ys,
         )
         for split in splits
-    ]  # fmt: skip
+    ]
     words = [f"Mean over seeds; the bands are {BAND} standard errors to each side."]
-    return Section("curves", "Learning curves", words, legend_of(arms), charts)
+    return Section("curves", "Learning curves", words, legend=legend_of(arms), charts=charts)
 
 
 def _line(arm: Arm, number: int, split: str) -> Line:
@@ -106,7 +108,11 @@ def results_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> 
 
 def _differences(arms: Sequence[Arm], splits: Sequence[str]) -> list[list[str]]:
     return [
-        [f"{one.label} − {other.label}", what, *(_starred(difference(one, other, s, value)) for s in splits)]
+        [
+            f"{one.label} − {other.label}",
+            what,
+            *(_starred(difference(one, other, s, value)) for s in splits),
+        ]
         for one, other in pairs(arms)
         for what, value in (("end", final), ("training", over_training))
     ]

@@ -44,6 +44,13 @@ def _plain(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
+def text(
+    x: float, y: float, said: str, anchor: str | None = None, style: str | None = None
+) -> Markup:
+    """Words at a place: they begin there, or have their `anchor` there."""
+    return element("text", said, class_=style, x=x, y=y, text_anchor=anchor)
+
+
 def path(points: Sequence[tuple[float, float]], **attributes: object) -> Markup:
     """A line through points."""
     steps = " ".join(f"{_plain(x)},{_plain(y)}" for x, y in points)
@@ -102,26 +109,23 @@ def frame(
     parts = []
     for value in y.ticks:
         parts.append(element("line", class_="grid", x1=x.start, x2=x.end, y1=y(value), y2=y(value)))
-        place: dict[str, object] = {"x": x.start - 7, "y": y(value) + 4, "text_anchor": "end"}
-        parts.append(element("text", short(value), **place))
-    for value in x.ticks:
-        place = {"x": x(value), "y": y.start + 17, "text_anchor": "middle"}
-        parts.append(element("text", short(value), **place))
+        parts.append(text(x.start - 7, y(value) + 4, short(value), "end"))
+    parts += [text(x(value), y.start + 17, short(value), "middle") for value in x.ticks]
     parts.append(element("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start))
-    parts.append(element("text", y_label, class_="name", x=0.0, y=11.0))
-    middle = (x.start + x.end) / 2
-    parts.append(
-        element("text", x_label, class_="name", x=middle, y=HEIGHT - 4, text_anchor="middle")
-    )
+    parts.append(text(0.0, 11.0, y_label))
+    parts.append(text((x.start + x.end) / 2, HEIGHT - 4, x_label, "middle"))
     return drawing(Markup("").join(parts) + body, described, HEIGHT + below)
 
 
 def drawing(body: Markup, described: str, height: float = HEIGHT) -> Markup:
     """The outermost element."""
     return element(
-        "svg", body, viewBox=f"0 0 {_plain(WIDTH)} {_plain(height)}", role="img",
+        "svg",
+        body,
+        viewBox=f"0 0 {_plain(WIDTH)} {_plain(height)}",
+        role="img",
         aria_label=described,
-    )  # fmt: skip
+    )
 
 
 def legend_of_colours(
@@ -136,14 +140,18 @@ def legend_of_colours(
     start = end - width - LETTER * len(high) - 6
     strip = [
         element(
-            "rect", x=start + i * step, y=y, width=step + 0.3, height=8.0,
+            "rect",
+            x=start + i * step,
+            y=y,
+            width=step + 0.3,
+            height=8.0,
             **({"class_": "heat", "fill_opacity": c} if shades else {"fill": c}),
         )
         for i, c in enumerate(colours)
-    ]  # fmt: skip
+    ]
     texts = [
-        element("text", low, x=start - 6, y=y + 8, text_anchor="end"),
-        element("text", high, x=start + width + 6, y=y + 8),
-        element("text", name, class_="name", x=0.0, y=y + 8),
+        text(start - 6, y + 8, low, "end"),
+        text(start + width + 6, y + 8, high),
+        text(0.0, y + 8, name),
     ]
     return Markup("").join([*strip, *texts])

@@ -1,11 +1,12 @@
 """An experiment, told to somebody who has not seen its settings."""
 
+from fedrl.experiment.metrics import HELD_OUT, TRAIN
 from fedrl.experiment.run import Run
+from fedrl.experiment.run_directory import START
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.aggregate import Mean
 from fedrl.federation.private import Private
 from fedrl.report.arms import OWN
-from fedrl.experiment.metrics import HELD_OUT, TRAIN
 
 PLACES = {
     TRAIN: "training environments",
@@ -20,6 +21,7 @@ def told(run: Run) -> list[str]:
     experiment = run.experiment
     sentences = [
         *_environments(experiment),
+        *_beginning(run),
         _communication(experiment),
         *_private(experiment),
         _evaluation(experiment),
@@ -46,6 +48,18 @@ def _environments(experiment: Experiment) -> list[str]:
         f"from the family {where}.",
         f"The environments differ in {varied}.",
     ]
+
+
+def _beginning(run: Run) -> list[str]:
+    if not (run.path / START).exists():
+        return []
+    trained = {
+        "everything": "all parameters",
+        "private": "only what is private",
+        "shared": "only what is shared",
+        "nothing": "nothing",
+    }[run.experiment.learner.trains]
+    return [f"They begin with given parameters, of other agents or random, and train {trained}."]
 
 
 def _communication(experiment: Experiment) -> str:
@@ -100,11 +114,15 @@ def _evaluation(experiment: Experiment) -> str:
             else ""
         )
     )
+    repeated = (
+        f"All of this with {experiment.seeds} seeds, each with environments and random numbers of "
+        "its own."
+        if experiment.seeds > 1
+        else "There is a single seed."
+    )
     return (
         f"Every {count(evaluation.every, experiment.unit)} the models play "
-        f"{count(evaluation.episodes, 'greedy episodes')} {where}. All of it "
-        f"{count(experiment.seeds, 'times')}, with environments and random numbers of each seed’s "
-        "own."
+        f"{count(evaluation.episodes, 'greedy episodes')} {where}. {repeated}"
     )
 
 
