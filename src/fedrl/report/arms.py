@@ -130,6 +130,8 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
+    # Nobody plays the average of a personalised federation over a network in training environments.
+    frames = {split: frame for split, frame in frames.items() if len(frame)}
     curves = {
         split: frame.pivot_table(index="seed", columns="updates", values="value", aggfunc="mean")
         for split, frame in frames.items()
