@@ -2,6 +2,7 @@
 // Values where one points, or where arrow keys lead. Without this script the page has all but that.
 (() => {
   const REACH = 26;
+  const root = document.documentElement;
 
   const make = (name, attributes, parent) => {
     const node = document.createElementNS(parent.namespaceURI, name);
@@ -45,13 +46,16 @@
         if (span) make("circle", { class: `spot ${style}`, cx: x, cy: place, r: 4 }, marks);
       }
       tip.hidden = false;
+      // Beside the place, where the window has room for it; on a phone below the chart.
       const scale = svg.clientWidth / svg.viewBox.baseVal.width;
-      const room = figure.clientWidth - tip.offsetWidth;
-      const beside = x * scale + 14;
-      const left = beside <= room ? beside : x * scale - tip.offsetWidth - 14;
-      const top = svg.getBoundingClientRect().top - figure.getBoundingClientRect().top;
-      tip.style.left = `${Math.max(0, Math.min(left, room))}px`;
-      tip.style.top = span ? `${top + 4}px` : `${top + y * scale + 14}px`;
+      const box = figure.getBoundingClientRect();
+      const top = svg.getBoundingClientRect().top - box.top;
+      const least = 8 - box.left, most = root.clientWidth - 8 - box.left - tip.offsetWidth;
+      const right = x * scale + 14, left = x * scale - 14 - tip.offsetWidth;
+      const fits = right <= most || left >= least;
+      const wanted = right <= most ? right : left;
+      tip.style.left = `${Math.max(least, Math.min(wanted, most))}px`;
+      tip.style.top = `${span ? (fits ? top + 4 : box.height + 4) : top + y * scale + 14}px`;
     };
 
     const nearest = (event) => {
@@ -81,7 +85,6 @@
   }
 
   const button = document.getElementById("theme");
-  const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const label = () => { button.textContent = dark() ? "Light" : "Dark"; };

@@ -28,7 +28,11 @@ def cards(arms: Sequence[Arm], splits: Sequence[str]) -> list[Card]:
     made = []
     for number, arm in enumerate(arms):
         ends = {split: interval(final(arm, split)) for split in splits}
-        beside = [(PLACES[split], as_words(ends[split])) for split in splits if split != main]
+        beside = [
+            (PLACES[split].removesuffix(" environments"), as_words(ends[split]))
+            for split in splits
+            if split != main
+        ]
         end = ends[main]
         half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
         made.append(
