@@ -7,12 +7,15 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
 from fedrl import FedrlError, Run
 from fedrl.cli.main import main
+from fedrl.report.arms import Arm
 from fedrl.report.html.embeddings import main_directions
+from fedrl.report.html.environments import matrix
 from fedrl.report.html.numbers import bytes_as_words, short, ticks
 from fedrl.report.html.page import page, write_page
 from fedrl.report.html.points import Point, colour, trend
@@ -206,6 +209,30 @@ def test_the_baseline_matrix_is_sorted_by_theta(both, alone):
     assert len(both.charts["baseline", "Held-out environments"]["stops"]) == 2 * 2
 
 
+def test_rows_and_columns_of_the_matrix_are_sorted_by_theta_in_every_seed():
+    """The value of agent i in environment j is 10 theta_i + theta_j, whatever their numbers."""
+    thetas = {"train": [[3, 1, 2], [1, 3, 2]], "held-out": [[5, 4], [4, 5]]}
+    frames = {
+        split: pd.DataFrame(
+            [
+                (seed, 60, str(i), j, str(theta), 10 * thetas["train"][seed][i] + theta)
+                for seed in range(2)
+                for i in range(3)
+                for j, theta in enumerate(of_split[seed])
+            ],
+            columns=["seed", "updates", "agent", "environment", "theta", "value"],
+        )
+        for split, of_split in thetas.items()
+    }
+    arm = Arm("Baseline", ALONE, np.array([60]), {}, measured=frames)
+    found = matrix(arm, "train")
+    assert found.values.tolist() == [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
+    assert found.rows == found.columns == ["1", "2", "3"]
+    found = matrix(arm, "held-out")
+    assert found.values.tolist() == [[14, 15], [24, 25], [34, 35]]
+    assert found.columns == ["4", "5"]
+
+
 def test_costs_of_a_run_in_one_process_are_computed_and_said_to_be(both, together):
     rows = {row[0]: row[1:] for row in both.tables["costs"]}
     # 4 observations, 8 hidden, 2 actions; six rounds, two agents, 32 bits.
@@ -322,8 +349,6 @@ def test_a_federation_over_a_network_has_measured_costs_and_private_thetas(tmp_p
     experiment = replace(PERSONAL, agents=2, seeds=1, updates=20)
     path = Federation(experiment, tmp_path).run().path
     read = Read(page([Run(path)]))
-    import pandas as pd
-
     costs = pd.read_csv(path / "communication.csv")
     row = read.tables["costs"][1]
     assert row[1] == "2"
