@@ -1,141 +1,65 @@
-"""The code blocks of the documentation, and how they are carried out."""
+"""Tiny runs of all kinds, for the tests of pages."""
 
-import contextlib
-import io
-import os
-import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+import shutil
+from dataclasses import replace
+from math import inf
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.S | re.M
+import numpy as np
+
+import fedrl
+from fedrl.experiment.presets import preset
+from fedrl.experiment.run_directory import RunDirectory
+from fedrl.families.gymnasium_family import GymnasiumFamily
+from fedrl.learners.personalisation import Personal
+from tiny import TINY
+
+HOSTILE = "<script>alert('&')</script>"
+ALONE = replace(TINY, E=inf)
+PERSONAL = replace(
+    TINY, name="personal", agents=3, learner=replace(TINY.learner, personal=Personal(embedding=3))
 )
-FILE = re.compile(r"# (?P<name>[\w/]+\.(?:py|toml))(?::.*)?\n")
-# A block that follows this comment is only checked for what it could get wrong in a second.
-TOO_LONG = "not run by the tests: "
-LATEST = "runs/NAME-HASH"
+ROLLOUTS = replace(preset("cartpoles-ppoavg"), seeds=2, held_out=0)
+ROBOTS = replace(preset("halfcheetahs-perddpgavg"), seeds=2, held_out=0)
+GYMNASIUM = replace(
+    TINY,
+    name="gym",
+    family=GymnasiumFamily(
+        environment="gymnasium_worlds:anything", vary=((HOSTILE, 1.0, 2.0),), time_limit=5
+    ),
+    updates=20,
+    seeds=1,
+    held_out=0,
+)
 
 
-class Block(NamedTuple):
-    language: str
-    text: str
-    line: int
-    mark: str
-
-    @property
-    def runs(self) -> bool:
-        return not self.mark.startswith(TOO_LONG)
-
-    @property
-    def file(self) -> str | None:
-        """The file it is, if it says so in its first line."""
-        found = FILE.match(self.text)
-        return found["name"] if found else None
+def trained(experiment, folder):
+    return fedrl.train(experiment, out=folder, progress=False)
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    text = page.read_text()
-    for found in FENCE.finditer(text):
-        line = text.count("\n", 0, found.start("language")) + 1
-        yield Block(found["language"], found["text"], line, found["mark"] or "")
+def made_up(experiment, folder):
+    """An unfinished run of any experiment, with returns drawn at random."""
+    rng = np.random.default_rng(3)
+    directory = RunDirectory.create(folder, experiment)
+    own = experiment.evaluation.where == "own"
+    thetas = [(v.low, v.high) for v in experiment.family.varied]
+    lines = []
+    for seed, j in np.ndindex(experiment.seeds, experiment.agents):
+        theta = " ".join(f"{rng.uniform(*one):.9g}" for one in thetas)
+        for agent in [j] if own else ["average", j]:
+            lines.append(f"{seed},0,0,{agent},{j},{theta},train,return,{rng.uniform(-9, 9):.9g}")
+    directory.save_metrics(0, "\n".join(lines) + "\n")
+    return fedrl.Run(directory.path)
 
 
-def carry_out(page: Path, folder: Path) -> None:
-    """Do everything that a page says, in its order, as its reader would."""
-    names: dict[str, object] = {"__name__": "__main__"}
-    modules = set(sys.modules)
-    with contextlib.chdir(folder):
-        for block in blocks(page):
-            where = f"{page.name}, line {block.line}"
-            if block.file is not None:
-                Path(block.file).parent.mkdir(exist_ok=True, parents=True)
-                Path(block.file).write_text(block.text)
-            elif block.language == "python":
-                code = compile(block.text, where, "exec")
-                if block.runs:
-                    with contextlib.redirect_stdout(io.StringIO()):
-                        exec(code, names)
-            elif block.language == "sh":
-                for command in commands(block.text):
-                    run(command, block.runs, where)
-            elif block.language == "toml":
-                check_fragment(block.text)
-            else:
-                assert block.language == "text", f"{where}: a block in no language we know"
-    for name in set(sys.modules) - modules:
-        # Modules that the page wrote; the next page may have others of the same name.
-        origin = getattr(sys.modules[name], "__file__", None) or ""
-        if origin.startswith(str(folder)):
-            del sys.modules[name]
-
-
-def commands(text: str) -> Iterator[str]:
-    """The lines of a block, continued ones joined, without comments."""
-    for line in text.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        if words:
-            yield line if any(c in line for c in "|&*") else shlex.join(words)
-
-
-def run(command: str, really: bool, where: str) -> None:
-    if LATEST in command and really:
-        command = command.replace(LATEST, str(latest_run()))
-    first = shlex.split(command, comments=True)[0]
-    if not really or first in ("pip", "make", "sudo", "apt"):
-        if first.endswith("fedrl"):
-            check_arguments(shlex.split(command, comments=True)[1:], where)
-        return
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PATH": path},
-    )
-    assert done.returncode == 0, f"{where}: {command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-
-
-def latest_run() -> Path:
-    return max(Path("runs").glob("*-*"), key=lambda path: path.stat().st_mtime)
-
-
-def check_arguments(words: list[str], where: str) -> None:
-    """A command that is not run still has arguments that exist."""
-    import tyro
-
-    from fedrl.cli import run as run_command
-    from fedrl.cli.main import Command
-
-    printed = io.StringIO()
-    status: object = 0
-    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-        try:
-            if words[0] == "run" and "--help" not in words:
-                run_command.run([*words[1:], "--dry-run"])
-            else:
-                tyro.cli(Command, args=words, config=(tyro.conf.FlagCreatePairsOff,))
-        except SystemExit as stopped:
-            status = stopped.code
-    assert not status, f"{where}: fedrl {shlex.join(words)}\n{printed.getvalue()}"
-
-
-def check_fragment(text: str) -> None:
-    """A part of an experiment's file: its settings exist."""
-    import tomllib
-    from dataclasses import fields
-
-    import tomli_w
-
-    from fedrl import Experiment
-    from fedrl.experiment.toml import from_toml
-
-    table = tomllib.loads(text)
-    assert set(table) <= {field.name for field in fields(Experiment)}, table
-    whole = {"name": "fragment", "family": {"kind": "cartpoles"}, "learner": {"kind": "dqn"}}
-    from_toml(tomli_w.dumps(whole | table))
+def unfinished(run, folder, until=20):
+    """The same run as it was after so much training."""
+    path = folder / run.path.name
+    path.mkdir()
+    for name in ("experiment.toml", "about.json"):
+        shutil.copy(run.path / name, path)
+    (path / "metrics").mkdir()
+    lines = (run.path / "metrics.csv").read_text().splitlines(keepends=True)[1:]
+    for when in range(0, until + 1, 20):
+        rows = [line for line in lines if line.split(",")[2] == str(when)]
+        (path / "metrics" / f"{when:010d}.csv").write_text("".join(rows))
+    return fedrl.Run(path)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fedrl.errors import FedrlError
-from pages import (
+from doc_blocks import (
     PAGES,
     TOO_LONG,
     Block,
@@ -13,6 +12,7 @@ from pages import (
     check_fragment,
     commands,
 )
+from fedrl.errors import FedrlError
 
 
 @pytest.mark.docs

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 import fedrl
+from doc_blocks import ROOT, blocks
 from fedrl import catalogue, registry
 from fedrl.cli.main import main
 from fedrl.errors import FedrlError
@@ -18,7 +19,6 @@ from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import FAMILIES, CartPoles
 from fedrl.papers.jin2022.cells import TARGETS
 from fedrl.tabular import ALGORITHMS
-from pages import ROOT, blocks
 from tiny import TINY
 
 OURS = {

@@ -37,6 +37,8 @@ class Report:
     """Folder for the figures and the table; `figures` in the first run unless given."""
     metric: Literal["return", "discounted_return"] = "return"
     """What to compare."""
+    html: Path | None = None
+    """Also write all of it, and more, as one page to this file; it needs no network."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -48,7 +50,15 @@ class Report:
         if not self.run_dirs:
             raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
         runs = [Run(path) for path in self.run_dirs]
-        report_runs(runs, self.out or runs[0].path / "figures", Console(), self.metric)
+        console = Console()
+        if self.html is not None:
+            # First: a file that cannot be written is said before anything else is.
+            from fedrl.report.html.page import write_page
+
+            write_page(runs, self.html, self.metric)
+        report_runs(runs, self.out or runs[0].path / "figures", console, self.metric)
+        if self.html is not None:
+            console.print(f"page: {self.html}", highlight=False, soft_wrap=True)
         return 0
 
 

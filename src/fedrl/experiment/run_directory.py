@@ -108,11 +108,9 @@ class RunDirectory:
 
     def refuse_if_changed(self) -> None:
         """Going on is only right with the settings, and their meaning, of the beginning."""
-        try:
-            about = json.loads((self.path / ABOUT).read_bytes())
-            begun_with, start = about["experiment"], about["start"]
-        except (OSError, ValueError, KeyError, TypeError):
-            begun_with = start = None
+        about = self.about()
+        known = {"experiment", "start"} <= about.keys()
+        begun_with, start = (about["experiment"], about["start"]) if known else (None, None)
         stored = read_arrays(self.path / START) if (self.path / START).exists() else {}
         if begun_with == self.experiment.digest and start != _digest(stored):
             raise FedrlError(
@@ -155,6 +153,14 @@ class RunDirectory:
         write_atomically(self.path / METRICS, self.metrics_text().encode())
         shutil.rmtree(self.path / "metrics", ignore_errors=True)
         write_arrays(self.path / MODELS, models)
+
+    def about(self) -> dict[str, Any]:
+        """Versions and device of the process that started it; empty where they are not known."""
+        try:
+            written = json.loads((self.path / ABOUT).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return written if isinstance(written, dict) else {}
 
     def models(self) -> Arrays:
         """The final parameters by name."""

@@ -1,7 +1,7 @@
 """What runs say about algorithms: curves over training and values at the end, seed by seed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ class Arm:
     """The training environments of all seeds."""
     folder: str = ""
     """Name of the run's folder."""
+    measured: "dict[str, pd.DataFrame]" = field(default_factory=dict, repr=False, compare=False)
+    """The rows of the metrics behind the curves, by split."""
 
 
 @dataclass(frozen=True)
@@ -118,16 +120,18 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Every setting under its full name."""
     found: dict[str, Any] = {}
-    for field in fields(settings):
-        value = getattr(settings, field.name)
+    for one in fields(settings):
+        value = getattr(settings, one.name)
         if is_dataclass(value):
-            found |= _flat(value, f"{prefix}{field.name}.")
+            found |= _flat(value, f"{prefix}{one.name}.")
         else:
-            found[f"{prefix}{field.name}"] = value
+            found[f"{prefix}{one.name}"] = value
     return found
 
 
 def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
+    # Nobody plays the average of a personalised federation over a network in training environments.
+    frames = {split: frame for split, frame in frames.items() if len(frame)}
     curves = {
         split: frame.pivot_table(index="seed", columns="updates", values="value", aggfunc="mean")
         for split, frame in frames.items()
@@ -136,7 +140,7 @@ def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
     places = frames[OWN][["seed", "environment", "theta"]].drop_duplicates(["seed", "environment"])
     thetas = places.sort_values(["seed", "environment"])["theta"].astype(str)
     values = {split: curve.to_numpy() for split, curve in curves.items()}
-    return Arm(label, run.experiment, updates, values, tuple(thetas), run.path.name)
+    return Arm(label, run.experiment, updates, values, tuple(thetas), run.path.name, frames)
 
 
 def final(arm: Arm, split: str) -> Array:

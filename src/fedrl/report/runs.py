@@ -1,47 +1,32 @@
 """Tables and learning curves of runs, made from their directories and from nothing else."""
 
 from collections.abc import Sequence
-from itertools import combinations, product
 from pathlib import Path
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from fedrl.errors import FedrlError
 from fedrl.experiment.metrics import RETURN
 from fedrl.experiment.run import Run
-from fedrl.report.arms import (
-    SPLITS,
-    Arm,
-    arms_of,
-    difference,
-    final,
-    interval,
-    over_training,
-    told_apart,
-)
+from fedrl.report.arms import Arm, difference, final, interval, over_training
 from fedrl.report.csv_file import write_rows
 from fedrl.report.curves import COLUMNS, draw_curves, rows
 from fedrl.report.figures import new_figure, save
+from fedrl.report.side_by_side import pairs, side_by_side
 
 
 def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
     """Print the tables; write them and the figures to `folder`."""
-    if len({run.experiment.unit for run in runs}) > 1:
-        raise FedrlError("runs that count updates and runs that count episodes cannot be compared")
-    arms = told_apart([arm for run in runs for arm in arms_of(run, metric)])
-    # Those with communication first, whatever the order of the folders: colours keep their meaning.
-    arms.sort(key=lambda arm: not arm.experiment.communicates)
+    arms, splits = side_by_side(runs, metric)
     name = "report" if len(runs) == 1 else "comparison"
     name = name if metric == RETURN else f"{name}-{metric}"
-    splits = [split for split in SPLITS if all(split in arm.curves for arm in arms)]
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
         if not run.finished:
             console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
     console.print(_final_table(arms, splits, metric))
-    comparisons = _comparisons(arms)
+    comparisons = pairs(arms)
     if comparisons:
         console.print(_difference_table(comparisons, splits))
     write_rows(folder / f"{name}.csv", (*COLUMNS, metric), rows(arms, splits))
@@ -66,17 +51,6 @@ def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Tab
         values = [str(interval(final(arm, split))) for split in splits]
         table.add_row(arm.label, f"{arm.updates[-1]}", *values)
     return table
-
-
-def _comparisons(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
-    """Each arm against those that do less: communicate, personalise; adaptations pair by pair."""
-    if all(arm.experiment.evaluation.where == "own" for arm in arms):
-        return list(combinations(arms, 2))
-    federated = [arm for arm in arms if arm.experiment.communicates]
-    others = [arm for arm in arms if not arm.experiment.communicates]
-    personal = [arm for arm in federated if arm.experiment.learner.personal]
-    plain = [arm for arm in federated if not arm.experiment.learner.personal]
-    return [*product(personal, plain), *product(federated, others)]
 
 
 def _difference_table(pairs: Sequence[tuple[Arm, Arm]], splits: Sequence[str]) -> Table:
