@@ -69,7 +69,7 @@ class Drones(ControlFamily):
         return jax.random.uniform(key, (6,), minval=-spread, maxval=spread)
 
     def step(self, state, action, wind):
-        x, z, speed_x, speed_z, angle, spin = state
+        _, _, speed_x, speed_z, angle, spin = state
         lift, turn = action if self.continuous else (action // 3 - 1.0, action % 3 - 1.0)
         thrust = GRAVITY * (1 + THRUST * lift)
         rates = jnp.stack(

@@ -17,6 +17,7 @@ __all__ = [
     "FedrlError",
     "Run",
     "__version__",
+    "compare",
     "families",
     "federation",
     "learners",
@@ -33,6 +34,7 @@ _LAZY_MODULES = ("families", "federation", "learners", "tabular", "theory")
 _LAZY_NAMES = {
     "Experiment": "fedrl.experiment.settings",
     "Run": "fedrl.experiment.run",
+    "compare": "fedrl.comparing",
     "preset": "fedrl.experiment.presets",
     "train": "fedrl.training",
 }

@@ -41,24 +41,11 @@ class Report:
     """Also write all of it, and more, as one page to this file; it needs no network."""
 
     def run(self) -> int:
-        from rich.console import Console
-
-        from fedrl.errors import FedrlError
+        from fedrl.comparing import compare
         from fedrl.experiment.run import Run
-        from fedrl.report.runs import report_runs
 
-        if not self.run_dirs:
-            raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
         runs = [Run(path) for path in self.run_dirs]
-        console = Console()
-        if self.html is not None:
-            # First: a file that cannot be written is said before anything else is.
-            from fedrl.report.html.page import write_page
-
-            write_page(runs, self.html, self.metric)
-        report_runs(runs, self.out or runs[0].path / "figures", console, self.metric)
-        if self.html is not None:
-            console.print(f"page: {self.html}", highlight=False, soft_wrap=True)
+        compare(*runs, out=self.out, html=self.html, metric=self.metric)
         return 0
 
 

@@ -1,0 +1,99 @@
+"""Heat pumps in different houses learn together: an ordinary Gymnasium environment, federated.
+
+A house loses heat to the weather and is warmed by a heat pump, whose efficiency falls with the
+cold and whose electricity costs more by day. Houses differ in how well they are insulated and in
+how much heat their walls hold; no house tells another what it measured.
+
+    python examples/heat_pumps.py            # 6 houses, 4 repetitions: some minutes
+    python examples/heat_pumps.py --quick    # to see what comes out
+"""
+
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+QUARTER_HOURS = 96  # of a day
+COMFORT = 20.0
+POWER = 3.0  # kW of electricity at full power
+
+
+class House(gymnasium.Env):
+    """A day in a house; the action is how hard the heat pump works: off, half, full."""
+
+    observation_space = spaces.Box(-10, 10, (5,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, loss: float, mass: float) -> None:
+        """`loss` in kW for each degree of difference, `mass` in kWh for each degree."""
+        self.loss, self.mass = loss, mass
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.quarter = 0
+        self.inside = self.np_random.uniform(17, 22)
+        self.coldest, self.warmest = np.sort(self.np_random.uniform(-8, 12, 2))
+        return self._measured(), {}
+
+    def step(self, action):
+        outside, price = self._outside(), self._price()
+        electricity = POWER * action / 2
+        efficiency = 2.5 + 0.06 * outside  # kW of heat for each kW of electricity
+        flow = efficiency * electricity - self.loss * (self.inside - outside)
+        self.inside += flow / 4 / self.mass
+        self.quarter += 1
+        discomfort = max(abs(self.inside - COMFORT) - 0.5, 0)
+        reward = -0.2 * discomfort - price * electricity / 4
+        return self._measured(), reward, False, self.quarter == QUARTER_HOURS, {}
+
+    def _outside(self) -> float:
+        """Coldest at 4 in the morning."""
+        share = (1 - np.cos(2 * np.pi * (self.quarter / QUARTER_HOURS - 1 / 6))) / 2
+        return self.coldest + (self.warmest - self.coldest) * share
+
+    def _price(self) -> float:
+        """More expensive from 7 to 22."""
+        return 0.3 if 7 <= self.quarter / 4 < 22 else 0.1
+
+    def _measured(self):
+        day = 2 * np.pi * self.quarter / QUARTER_HOURS
+        inside, outside = (self.inside - COMFORT) / 5, self._outside() / 10
+        seen = [inside, outside, np.sin(day), np.cos(day), 5 * self._price() - 1]
+        return np.clip(np.array(seen, np.float32), -10, 10)
+
+
+def make(loss: float, mass: float) -> House:
+    """What fedrl makes environments with."""
+    return House(loss, mass)
+
+
+def main(quick: bool) -> None:
+    """Houses that learn together, and houses that learn alone."""
+    import fedrl
+    from fedrl.learners import DQN
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    family = fedrl.families.gymnasium(
+        "heat_pumps:make", vary={"loss": (0.08, 0.25), "mass": (3.0, 10.0)}, time_limit=96
+    )
+    together = fedrl.Experiment(
+        name="heat-pumps",
+        family=family,
+        learner=DQN(hidden=(64, 64), batch=32, replay=20_000, target_every=200, lr=5e-4),
+        agents=6,
+        held_out=10,
+        E=200,
+        updates=600 if quick else 12_000,
+        evaluation=fedrl.Evaluation(every=300 if quick else 2000, episodes=2),
+        seeds=1 if quick else 4,
+    )
+    runs = [fedrl.train(one) for one in (together, together.without_communication())]
+    fedrl.compare(*runs, html="heat-pumps.html")
+    print("a leaky, light house and a tight, heavy one, with the houses' common policy:")
+    print(runs[0].evaluate([(0.25, 3.0), (0.08, 10.0)], episodes=5).returns.mean(0))
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv)

@@ -1,0 +1,34 @@
+"""Runs side by side: on the terminal, as figures, as a page."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from fedrl.errors import FedrlError
+
+if TYPE_CHECKING:
+    from fedrl.experiment.run import Run
+
+
+def compare(
+    *runs: "Run",
+    out: str | Path | None = None,
+    html: str | Path | None = None,
+    metric: str = "return",
+) -> None:
+    """Print tables of runs and their differences; write the curves, and all of it as one page.
+
+    Figures and a CSV file go to `out`, the first run's `figures` unless given. `html` is a file.
+    """
+    from fedrl.report.html.page import write_page
+    from fedrl.report.runs import report_runs
+
+    if not runs:
+        raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
+    console = Console()
+    if html is not None:  # first: a file that cannot be written is said before anything else is
+        write_page(runs, Path(html), metric)
+    report_runs(runs, Path(out) if out else runs[0].path / "figures", console, metric)
+    if html is not None:
+        console.print(f"page: {html}", highlight=False, soft_wrap=True)
