@@ -9,12 +9,13 @@ from fedrl import __version__
 from fedrl.cli import run
 from fedrl.cli.commands import List, Reproduce, Theory
 from fedrl.cli.federation import Agent, Federation, Server
-from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show
+from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show, Track
 from fedrl.errors import FedrlError
 
 Command = (
     Annotated[run.Run, tyro.conf.subcommand("run")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Track, tyro.conf.subcommand("track")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Adapt, tyro.conf.subcommand("adapt")]
