@@ -4,7 +4,7 @@ Trackers look on: whatever happens to one of them, the run goes on without it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from fedrl.experiment.files import kept_name
 from fedrl.experiment.run_directory import RunDirectory
@@ -67,6 +67,8 @@ class _Watching:
                 do(tracker)
             except Exception as error:
                 del self._trackers[name]
+                with suppress(Exception):
+                    tracker.finish(complete=False)
                 self._warn(
                     f"no longer tracked with {name} ({type(error).__name__}: {error}): "
                     f"`fedrl track {self._directory.path} --to {name}` makes up for it"

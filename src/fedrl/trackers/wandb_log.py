@@ -8,6 +8,7 @@ import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from wandb.proto.wandb_internal_pb2 import Record
 
@@ -18,15 +19,20 @@ WHOLE, LAST = 1, 4
 
 def histories(file: Path) -> Iterator[tuple[int, dict[str, float]]]:
     """The step and the numbers of everything that was logged."""
-    for content in _records(file.read_bytes()):
-        record = Record.FromString(content)
+    for record in _records(file):
         if record.HasField("history"):
             items = {".".join(x.nested_key) or x.key: x.value_json for x in record.history.item}
             yield record.history.step.num, {name: json.loads(x) for name, x in items.items()}
 
 
-def _records(content: bytes) -> Iterator[bytes]:
+def ended(file: Path) -> bool:
+    """Whether it is written to its end."""
+    return any(record.HasField("exit") for record in _records(file))
+
+
+def _records(file: Path) -> Iterator[Any]:
     """Whole records; what a kill has cut off at the end is left out."""
+    content = file.read_bytes()
     place, pieces = HEADER, b""
     while place + PIECE.size <= len(content):
         left = BLOCK - place % BLOCK
@@ -39,5 +45,5 @@ def _records(content: bytes) -> Iterator[bytes]:
             return
         pieces += content[place - length : place]
         if kind in (WHOLE, LAST):
-            yield pieces
+            yield Record.FromString(pieces)
             pieces = b""

@@ -1,6 +1,7 @@
 """Weights & Biases; WANDB_MODE, WANDB_PROJECT, WANDB_DIR and others mean what they do there."""
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import wandb
 
 from fedrl.errors import FedrlError
 from fedrl.trackers.tracker import TrackedRun
-from fedrl.trackers.wandb_log import histories
+from fedrl.trackers.wandb_log import ended, histories
+
+# Seconds until a file that was finished is written, at most, and between two looks at it.
+PATIENCE, POLL = 10.0, 0.02
 
 
 class WandbTracker:
@@ -17,6 +21,7 @@ class WandbTracker:
     def __init__(self) -> None:
         """Refused where nobody is logged in; on a terminal they ask."""
         self._run: wandb.Run | None = None
+        self._file: Path | None = None
         self._kept: set[int] = set()
         try:
             if wandb.setup().settings.mode == "online":
@@ -41,8 +46,9 @@ class WandbTracker:
         folder = Path(self._run.settings.sync_dir)
         if self._run.offline:
             # Parts of one run, each from a process, that they put together when they are synced.
-            parts = f"*-{self._run.id}"
-            files = folder.parent.glob(f"{parts}/run-{self._run.id}.wandb")
+            parts, name = f"*-{self._run.id}", f"run-{self._run.id}.wandb"
+            self._file = folder / name
+            files = folder.parent.glob(f"{parts}/{name}")
             self._kept = {step for file in files for step, _ in histories(file)}
             return f"wandb sync {folder.parent / parts}"
         # Their server says where to go on.
@@ -59,3 +65,8 @@ class WandbTracker:
     def finish(self, *, complete: bool) -> None:
         if self._run is not None:
             self._run.finish(exit_code=0 if complete else 1)
+        if self._file is not None:
+            # Their process may still be writing, and whoever goes on reads what is there.
+            until = time.monotonic() + PATIENCE
+            while not ended(self._file) and time.monotonic() < until:
+                time.sleep(POLL)
