@@ -1,5 +1,6 @@
 """TensorBoard, Weights & Biases and MLflow have each number of a run, and have it once."""
 
+import json
 import os
 import shutil
 import signal
@@ -33,6 +34,9 @@ from tracked import NAMES, READERS, in_event_file, mlflow_runs, recorded
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty", "offline")
 ALONE = replace(TINY, E=inf)
+CLIFFS = TabularExperiment(
+    name="cliffs", family=WindyCliffs(), agents=3, E=3, updates=12, lr=0.5, seed=1
+)
 # Nothing may reach a network, whatever this machine's user has set up.
 OFFLINE = {
     "WANDB_MODE": "offline",
@@ -370,10 +374,7 @@ def test_wandb_without_an_account_is_refused_before_anything_is_made(tmp_path, m
 
 
 def test_a_federation_is_tracked_as_it_goes_and_afterwards(tmp_path):
-    cliffs = TabularExperiment(
-        name="cliffs", family=WindyCliffs(), agents=3, E=3, updates=12, lr=0.5, seed=1
-    )
-    federation, log = Federation(cliffs, tmp_path), []
+    federation, log = Federation(CLIFFS, tmp_path), []
     with federation.record.tracked(trackers_named(["tensorboard"]), log.append):
         federation.run()
     assert log == [f"tracked: tensorboard --logdir {federation.path.parent}"]
@@ -383,6 +384,21 @@ def test_a_federation_is_tracked_as_it_goes_and_afterwards(tmp_path):
     assert np.isfinite(list(expected.values())).all()
     track(federation.path, ["tensorboard", "wandb"], progress=False)
     assert_has_everything_once(federation.path, ["tensorboard", "wandb"])
+
+
+def test_a_federation_says_that_it_is_finished_after_its_trackers_are(tmp_path):
+    federation = Federation(CLIFFS, tmp_path)
+    status = tmp_path / "status.json"
+
+    class Late(Failing):
+        def finish(self, *, complete):
+            self.calls.append((complete, json.loads(status.read_text())["state"]))
+
+    late = Late(None)
+    with federation.record.tracked({"late": late}, print):
+        federation.run()
+    assert late.calls[-2:] == ["log 12", (True, "training")]
+    assert json.loads(status.read_text())["state"] == "finished"
 
 
 def test_help_names_the_trackers_and_loads_none_of_them():

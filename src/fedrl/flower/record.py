@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Record:
         self._known = {metrics.UPDATES} if lockstep else set()
         self._told["lost"] = []
         self._tell: Tell = lambda rows: None
+        self._tracking = ExitStack()
 
     @contextmanager
     def tracked(
@@ -54,8 +55,10 @@ class Record:
     ) -> Iterator[None]:
         """Let trackers look on."""
         directory = self._directory
-        with directory.locked(), tracked(directory, trackers, say=log, warn=log) as tell:
-            self._tell = tell
+        with self._tracking as entered:
+            entered.enter_context(directory.locked())
+            telling = tracked(directory, trackers, say=log, warn=log)
+            self._tell = entered.enter_context(telling)
             yield
 
     @property
@@ -136,6 +139,8 @@ class Record:
         else:
             arrays = dict(model)
         self._directory.finish(arrays)
+        # First: who waits for the end stops this process when it is told.
+        self._tracking.close()
         self._write(state="finished")
 
     def _append(self, row: str) -> None:
