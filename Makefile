@@ -22,7 +22,7 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "fedrl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,mujoco,flower,privacy,export]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,mujoco,flower,privacy,export,trackers]'
 	@touch $@
 
 setup: .venv/ready

@@ -1,15 +1,14 @@
 """Drones in different winds: where one policy cannot be good for all, and what helps.
 
-    python examples/drone_winds.py           # 6 drones, 8 repetitions: some minutes
-    python examples/drone_winds.py --quick   # to see what comes out
+python examples/drone_winds.py           # 6 drones, 8 repetitions: some minutes
+python examples/drone_winds.py --quick   # to see what comes out
 """
 
 import sys
 from dataclasses import replace
 
-from drones import Drones
-
 import fedrl
+from drones import Drones
 from fedrl.learners import PPO, Personal
 
 
@@ -35,7 +34,9 @@ def main(quick: bool) -> None:
 
     new = [[-7.0], [-2.0], [3.0], [7.5]]
     how = {"updates": 4 if quick else 40, "every": 2 if quick else 4}
-    adapted = [runs[-1].adapt(new, method=m, **how) for m in ("e-update", "en-update", "phi-update")]
+    adapted = [
+        runs[-1].adapt(new, method=m, **how) for m in ("e-update", "en-update", "phi-update")
+    ]
     fedrl.compare(*adapted, html="drones-adapted.html")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "Evaluation",
     "Experiment",
     "FedrlError",
     "Run",
@@ -32,6 +33,7 @@ from fedrl.errors import FedrlError
 # JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
 _LAZY_MODULES = ("families", "federation", "learners", "tabular", "theory")
 _LAZY_NAMES = {
+    "Evaluation": "fedrl.experiment.settings",
     "Experiment": "fedrl.experiment.settings",
     "Run": "fedrl.experiment.run",
     "compare": "fedrl.comparing",

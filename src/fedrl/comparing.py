@@ -8,6 +8,8 @@ from rich.console import Console
 from fedrl.errors import FedrlError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedrl.experiment.run import Run
 
 
@@ -16,13 +18,18 @@ def compare(
     out: str | Path | None = None,
     html: str | Path | None = None,
     metric: str = "return",
-) -> None:
+) -> "pd.DataFrame":
     """Print tables of runs and their differences; write the curves, and all of it as one page.
 
     Figures and a CSV file go to `out`, the first run's `figures` unless given. `html` is a file.
+    The values at the end come back: a row for each way to get a policy, a column for each split.
     """
+    import pandas as pd
+
+    from fedrl.report.arms import final, interval
     from fedrl.report.html.page import write_page
     from fedrl.report.runs import report_runs
+    from fedrl.report.side_by_side import side_by_side
 
     if not runs:
         raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
@@ -32,3 +39,9 @@ def compare(
     report_runs(runs, Path(out) if out else runs[0].path / "figures", console, metric)
     if html is not None:
         console.print(f"page: {html}", highlight=False, soft_wrap=True)
+    arms, splits = side_by_side(runs, metric)
+    return pd.DataFrame(
+        [[str(interval(final(arm, split))) for split in splits] for arm in arms],
+        index=[arm.label for arm in arms],
+        columns=splits,
+    )

@@ -106,6 +106,9 @@ class RunProgress(ExitStack):
         if first and not self._console.is_terminal:
             self._console.print(f"{self._title}: {text}", highlight=False)
 
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
     def warn(self, text: str) -> None:
         self._console.print(f"{self._title}: {text}", highlight=False, soft_wrap=True)
 
@@ -118,6 +121,8 @@ class Silence:
     def advance(self, amount: float) -> None: ...
 
     def headline(self, text: str) -> None: ...
+
+    def say(self, text: str) -> None: ...
 
     def warn(self, text: str) -> None:
         warnings.warn(text, stacklevel=2)

@@ -47,6 +47,8 @@ class Up:
     """Folder of a federation."""
     detach: bool = False
     """Start everything and return; `fedrl federation status` tells how it goes."""
+    track: tuple[str, ...] = ()
+    """Show the training there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
         from fedrl.flower.everything import down, up
@@ -55,7 +57,7 @@ class Up:
         with_flower()
         folder = _folder(self.folder)
         with until_told():
-            up(folder)
+            up(folder, self.track)
             if self.detach:
                 print(f"started; fedrl federation status {self.folder}")
                 return 0
@@ -121,6 +123,8 @@ class Server:
 
     folder: Where
     """Folder of a federation with its part `server`."""
+    track: tuple[str, ...] = ()
+    """Show the training there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
         from fedrl.flower.serve import serve
@@ -135,7 +139,7 @@ class Server:
                 print(line, flush=True)
                 last = line
 
-        ended = serve(_folder(self.folder), tell)
+        ended = serve(_folder(self.folder), tell, self.track)
         return _ended(ended)
 
 

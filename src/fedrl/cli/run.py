@@ -41,6 +41,7 @@ def run(arguments: list[str]) -> int:
     from fedrl.errors import FedrlError
     from fedrl.experiment.launch import begin
     from fedrl.experiment.settings import Experiment
+    from fedrl.trackers.registry import trackers_named
 
     name, *rest = arguments
     default, rest = _with_kinds(_start_from(name), rest)
@@ -52,6 +53,8 @@ def run(arguments: list[str]) -> int:
         """Folder for run directories; the run gets NAME-HASH below it."""
         baseline: bool = False
         """Also run without communication (E = inf, which gives Baseline too) and compare."""
+        track: tuple[str, ...] = ()
+        """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
         dry_run: bool = False
         """Print the experiment as TOML, and where it would go, and do nothing."""
 
@@ -81,7 +84,8 @@ def run(arguments: list[str]) -> int:
         for one in experiments:
             print(f"# {command.out / one.directory_name}")
         return 0
-    return carry_out_and_report(begin(experiments, command.out))
+    trackers = [trackers_named(command.track) for _ in experiments]
+    return carry_out_and_report(begin(experiments, command.out), trackers)
 
 
 def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experiment", list[str]]:

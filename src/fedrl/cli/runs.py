@@ -10,6 +10,7 @@ from fedrl.compilation import use_compilation_cache
 
 if TYPE_CHECKING:
     from fedrl.experiment.run_directory import RunDirectory
+    from fedrl.trackers.tracker import Tracker
 
 Folder = Annotated[Path, tyro.conf.Positional]
 
@@ -20,11 +21,35 @@ class Resume:
 
     run_dir: Folder
     """The run's folder."""
+    track: tuple[str, ...] = ()
+    """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
         from fedrl.experiment.run_directory import RunDirectory
+        from fedrl.trackers.registry import trackers_named
 
-        return carry_out_and_report([RunDirectory.open(self.run_dir)])
+        trackers = trackers_named(self.track)
+        return carry_out_and_report([RunDirectory.open(self.run_dir)], [trackers])
+
+
+@dataclass(frozen=True)
+class Track:
+    """Show what a run has recorded in TensorBoard, Weights & Biases or MLflow.
+
+    For runs, finished or not, that were not tracked from the beginning, and those of federations.
+    Whatever is there already is not told again. `run` and `resume` do it as they go: --track.
+    """
+
+    run_dir: Folder
+    """The run's folder."""
+    to: tuple[str, ...]
+    """Where: tensorboard, wandb, mlflow (extras of those names)."""
+
+    def run(self) -> int:
+        from fedrl.training import track
+
+        track(self.run_dir, self.to)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -204,8 +229,10 @@ def grouped(
     return [tuple(numbers[i : i + size]) for i in range(0, len(numbers), size)]
 
 
-def carry_out_and_report(directories: "list[RunDirectory]") -> int:
-    """Take runs to their end, one after the other, then compare them."""
+def carry_out_and_report(
+    directories: "list[RunDirectory]", trackers: "list[dict[str, Tracker]]"
+) -> int:
+    """Take runs to their end, one after the other and each with its trackers; compare them."""
     from rich.console import Console
 
     from fedrl.experiment.launch import go_on
@@ -215,10 +242,10 @@ def carry_out_and_report(directories: "list[RunDirectory]") -> int:
     use_compilation_cache()
     console = Console()
     runs = []
-    for directory in directories:
+    for directory, watching in zip(directories, trackers, strict=True):
         if directory.finished:
             console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
-        go_on(directory, console)
+        go_on(directory, console, watching)
         runs.append(Run(directory.path))
     report_runs(runs, runs[0].path / "figures", console)
     return 0

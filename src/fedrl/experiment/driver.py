@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
@@ -13,6 +13,8 @@ from fedrl.experiment import checkpoint, metrics
 from fedrl.experiment.legs import Replicates
 from fedrl.experiment.plan import Leg, plan
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
+from fedrl.experiment.tracking import tracked
+from fedrl.trackers.tracker import Tracker
 
 # Checkpoints take at most this share of the time.
 CHECKPOINT_SHARE = 0.05
@@ -30,15 +32,22 @@ class Watcher(Protocol):
     def headline(self, text: str) -> None:
         """The latest result in words."""
 
+    def say(self, text: str) -> None:
+        """Something that is good to know."""
+
     def warn(self, text: str) -> None:
         """Something the user should know."""
 
 
-def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
+def carry_out(
+    directory: RunDirectory, watcher: Watcher, trackers: Mapping[str, Tracker] | None = None
+) -> None:
     """Run, or go on with, the experiment of a directory until it is finished."""
+    while_tracked = tracked(directory, trackers or {}, say=watcher.say, warn=watcher.warn)
     with directory.locked():
         if directory.finished:
-            return
+            with while_tracked:
+                return
         directory.refuse_if_changed()
         directory.sweep()
         experiment = directory.experiment
@@ -50,7 +59,7 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
             directory.begin()
             replicates.start()
         pause = _Pause()
-        with _Interrupts(watcher.warn) as interrupts:
+        with _Interrupts(watcher.warn) as interrupts, while_tracked as tell:
             for number, leg in enumerate(legs[first:], first):
                 share = _work(leg) / experiment.seeds
 
@@ -62,6 +71,7 @@ def carry_out(directory: RunDirectory, watcher: Watcher) -> None:
                 if record is not None:
                     rows = metrics.rows(experiment, leg, record, replicates.thetas)
                     directory.save_metrics(leg.trained, rows)
+                    tell(rows)
                     watcher.headline(metrics.headline(record, experiment))
                 last = number == len(legs) - 1
                 if last or interrupts.wanted() or pause.over():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -31,6 +32,13 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def kept_name(file: Path) -> str:
+    """A name that nothing else has, given once and kept in a file."""
+    if not file.exists():
+        write_atomically(file, uuid4().hex.encode())
+    return file.read_text().strip()
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:

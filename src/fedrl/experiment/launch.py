@@ -1,5 +1,6 @@
 """From a description to a finished run directory, telling how it goes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from fedrl.experiment.settings import Experiment
 from fedrl.federation.private import Private
 from fedrl.learners.replay import row_bytes
 from fedrl.progress import RunProgress, Silence
+from fedrl.trackers.tracker import Tracker
 
 
 def begin(
@@ -41,12 +43,15 @@ def in_words(experiment: Experiment) -> str:
     return words
 
 
-def go_on(directory: RunDirectory, console: Console) -> None:
+def go_on(
+    directory: RunDirectory, console: Console, trackers: Mapping[str, Tracker] | None = None
+) -> None:
     """Take a run to its end, telling how it goes."""
-    if console.quiet or directory.finished:
-        carry_out(directory, Silence())
-    else:
-        console.print(in_words(directory.experiment), highlight=False, soft_wrap=True)
-        console.print(f"results: {directory.path}", highlight=False, soft_wrap=True)
-        with RunProgress(directory.path.name, console) as progress:
-            carry_out(directory, progress)
+    if console.quiet:
+        carry_out(directory, Silence(), trackers)
+        return
+    with RunProgress(directory.path.name, console) as progress:
+        if not directory.finished:
+            progress.say(in_words(directory.experiment))
+            progress.say(f"results: {directory.path}")
+        carry_out(directory, progress, trackers)

@@ -6,6 +6,7 @@ about.json        versions and device of the process that started it
 metrics/          a file for each evaluation; when the run is finished, one `metrics.csv` instead
 checkpoints/      the state of everything
 models.npz        the final parameters; its presence says that the run is finished
+trackers/         what trackers keep on this machine, if there are any
 """
 
 import json
@@ -147,6 +148,10 @@ class RunDirectory:
             return whole.read_text("utf-8")
         files = sorted((self.path / "metrics").glob("[0-9]*.csv"))
         return metrics.header() + "".join(file.read_text("utf-8") for file in files)
+
+    def metrics_rows(self) -> str:
+        """The same without the header."""
+        return self.metrics_text().removeprefix(metrics.header())
 
     def finish(self, models: Arrays) -> None:
         """Write what a finished run consists of. Safe to be killed in and done again."""

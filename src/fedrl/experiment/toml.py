@@ -1,6 +1,7 @@
 """Settings as TOML and back: every field is written, an unknown or ill-typed one is an error."""
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -24,6 +25,19 @@ Settings = TypeVar("Settings")
 def to_toml(settings: Any) -> str:
     """All settings of a dataclass, defaults included."""
     return tomli_w.dumps(_plain(settings))
+
+
+def flat(settings: Any) -> dict[str, bool | int | float | str]:
+    """The same, each under its full name; lists as text."""
+
+    def found(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in table.items():
+            if isinstance(value, dict):
+                yield from found(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", str(value) if isinstance(value, list) else value
+
+    return dict(found(_plain(settings), ""))
 
 
 def from_toml(text: str, source: str = "the settings") -> "Experiment":

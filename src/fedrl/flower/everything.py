@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from fedrl.flower.settings import Folder
 PROCESSES = "processes.json"
 
 
-def up(folder: Folder) -> None:
-    """Start the server and all agents; they go on when we end."""
+def up(folder: Folder, track: Sequence[str] = ()) -> None:
+    """Start the server, with trackers, and all agents; they go on when we end."""
     running = _running(folder)
     if running:
         raise FedrlError(
@@ -33,7 +34,8 @@ def up(folder: Folder) -> None:
         raise FedrlError(f"{folder.path} has agents {agents}, the experiment has {expected}")
     for of_before in (folder.status, folder.server / NODES):
         of_before.unlink(missing_ok=True)
-    commands = {"server": ["server", str(folder.path)]}
+    tracking = ["--track", *track] if track else []
+    commands = {"server": ["server", str(folder.path), *tracking]}
     commands |= {f"agent {i}": ["agent", str(folder.path), "--id", str(i)] for i in agents}
     started: dict[str, dict[str, Any]] = {}
     try:

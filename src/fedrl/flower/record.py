@@ -2,25 +2,27 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import jax
 import numpy as np
 
 from fedrl.experiment import metrics
-from fedrl.experiment.files import Array, write_atomically
+from fedrl.experiment.files import Array, kept_name, write_atomically
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import to_toml
+from fedrl.experiment.tracking import Tell, tracked
 from fedrl.flower.experiments import AnyExperiment
 from fedrl.flower.messages import Answer, Arrays
 from fedrl.flower.settings import EXPERIMENT
 from fedrl.flower.training import NetworkTraining, Planned, TableTraining
+from fedrl.trackers.tracker import Tracker
 
 TRAINING, COSTS = "training", "communication.csv"
 COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
@@ -35,7 +37,8 @@ class Record:
         self._directory = _directory(runs, experiment)
         self.path = self._directory.path
         self.experiment = experiment.digest
-        self.training = _name(self.path)
+        # Agents keep a state for each training.
+        self.training = kept_name(self.path / TRAINING)
         self._told: dict[str, Any] = {"agents": {}, "rounds": len(training.rounds) - 1}
         self._told |= {"state": "waiting", "run": str(self.path), "bytes": {"total": 0}}
         self._told["seconds"] = {}
@@ -43,6 +46,20 @@ class Record:
         lockstep = isinstance(experiment, Experiment) and experiment.engine.lockstep
         self._known = {metrics.UPDATES} if lockstep else set()
         self._told["lost"] = []
+        self._tell: Tell = lambda rows: None
+        self._tracking = ExitStack()
+
+    @contextmanager
+    def tracked(
+        self, trackers: Mapping[str, Tracker], log: Callable[[str], None]
+    ) -> Iterator[None]:
+        """Let trackers look on."""
+        directory = self._directory
+        with self._tracking as entered:
+            entered.enter_context(directory.locked())
+            telling = tracked(directory, trackers, say=log, warn=log)
+            self._tell = entered.enter_context(telling)
+            yield
 
     @property
     def checkpoints(self) -> Path:
@@ -108,7 +125,9 @@ class Record:
                 place = f"{metrics.AVERAGE},{number},,{metrics.HELD_OUT}"
                 lines.append(f"{start},{place},{name},{value:.9g}")
         if lines:
-            self._directory.save_metrics(planned.trained, "\n".join(lines) + "\n")
+            rows = "\n".join(lines) + "\n"
+            self._directory.save_metrics(planned.trained, rows)
+            self._tell(rows)
 
     def finish(self, model: Arrays) -> None:
         """Write the final model."""
@@ -120,6 +139,8 @@ class Record:
         else:
             arrays = dict(model)
         self._directory.finish(arrays)
+        # First: who waits for the end stops this process when it is told.
+        self._tracking.close()
         self._write(state="finished")
 
     def _append(self, row: str) -> None:
@@ -160,14 +181,6 @@ def _directory(runs: Path, experiment: AnyExperiment) -> RunDirectory:
     if not (path / EXPERIMENT).exists():
         write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
     return RunDirectory(path, experiment)
-
-
-def _name(path: Path) -> str:
-    """The name of the training in a run directory, given once: agents keep a state for each."""
-    file = path / TRAINING
-    if not file.exists():
-        write_atomically(file, uuid4().hex.encode())
-    return file.read_text().strip()
 
 
 def training_of(

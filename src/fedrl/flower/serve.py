@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,25 @@ from fedrl.flower.processes import (
     wait_for_port,
 )
 from fedrl.flower.settings import LOOPBACK, Deployment, Folder
+from fedrl.trackers.registry import trackers_named
 
 PATIENCE = 120.0
 CONNECTION = "federation"
 NODES, CONF = "nodes.json", "nginx.conf"
 # In the environment of the training's process: whom it must not outlive.
 SERVER = "FEDRL_SERVER"
+# And the names of its trackers.
+TRACK = "FEDRL_TRACK"
 
 
-def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def serve(
+    folder: Folder, tell: Callable[[dict[str, Any]], None], track: Sequence[str] = ()
+) -> dict[str, Any]:
     """Train until the experiment is finished, or fails; `tell` hears the status as it changes.
 
-    A training that was interrupted goes on from its last round.
+    A training that was interrupted goes on from its last round. `track` names trackers.
     """
+    trackers_named(track)  # an error, now, if one cannot be used
     deployment, experiment = folder.deployment(), folder.experiment()
     if isinstance(experiment, Experiment) and isinstance(experiment.aggregator, Private):
         experiment.aggregator.epsilon(1)  # an error, now, if that cannot be known here
@@ -59,7 +65,7 @@ def serve(folder: Folder, tell: Callable[[dict[str, Any]], None]) -> dict[str, A
         if nginx is not None:
             refuse_if_taken(deployment.port, "0.0.0.0", "port")
         home = server / "flower"
-        env = {**environment(home), SERVER: str(os.getpid())}
+        env = {**environment(home), SERVER: str(os.getpid()), TRACK: " ".join(track)}
         running: list[subprocess.Popen[bytes]] = []
         try:
             log = server / "superlink.log"

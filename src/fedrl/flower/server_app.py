@@ -18,8 +18,9 @@ from fedrl.flower.processes import leave_with
 from fedrl.flower.record import Record, training_of
 from fedrl.flower.records import asking, size, told
 from fedrl.flower.rounds import Server
-from fedrl.flower.serve import NODES, SERVER
+from fedrl.flower.serve import NODES, SERVER, TRACK
 from fedrl.flower.settings import Folder
+from fedrl.trackers.registry import trackers_named
 
 # Who is there is asked at most so often, in seconds.
 LOOK = 1.0
@@ -112,8 +113,10 @@ def main(grid: Grid, context: Context) -> None:
     agents = {int(node): int(agent) for node, agent in nodes.items()}
     record = Record(folder.runs, training, folder.status)
     transport = FlowerTransport(grid, agents, deployment.deadline)
+    trackers = trackers_named(os.environ.get(TRACK, "").split())
     try:
-        Server(training, transport, record, deployment, log).run()
+        with record.tracked(trackers, log):
+            Server(training, transport, record, deployment, log).run()
     except Exception as error:
         log(f"the training ends: {error}")
         record.failed(str(error) if isinstance(error, FedrlError) else repr(error))

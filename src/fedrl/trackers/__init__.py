@@ -1,0 +1,1 @@
+"""Where else a run can be watched: TensorBoard, Weights & Biases, MLflow."""
