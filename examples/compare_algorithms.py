@@ -16,7 +16,7 @@ import fedrl
 from drones import Drones
 from fedrl.learners import DDPG, DQN, PPO, Personal
 
-STEPS = 60_000
+STEPS = 30_000
 EMBEDDING = Personal(embedding=2, embedding_lr=1e-2)
 LEARNERS = {
     # learner, environment steps for each update, updates between two communications

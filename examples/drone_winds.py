@@ -13,7 +13,7 @@ from fedrl.learners import PPO, Personal
 
 
 def main(quick: bool) -> None:
-    """The single policy, agents alone, private embeddings; then drones in winds nobody trained in."""
+    """The single policy, agents alone, embeddings; then drones in winds nobody trained in."""
     single = fedrl.Experiment(
         name="drones-ppoavg",
         family=Drones(),

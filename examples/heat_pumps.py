@@ -92,7 +92,7 @@ def main(quick: bool) -> None:
     runs = [fedrl.train(one) for one in (together, together.without_communication())]
     fedrl.compare(*runs, html="heat-pumps.html")
     print("a leaky, light house and a tight, heavy one, with the houses' common policy:")
-    print(runs[0].evaluate([(0.25, 3.0), (0.08, 10.0)], episodes=5).returns.mean(0))
+    print(runs[0].evaluate([(0.25, 3.0), (0.08, 10.0)], episodes=5).undiscounted.mean(0))
 
 
 if __name__ == "__main__":
