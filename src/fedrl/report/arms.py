@@ -1,7 +1,7 @@
 """What runs say about algorithms: curves over training and values at the end, seed by seed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
 from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
+from fedrl.experiment.toml import flat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,35 +99,20 @@ def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     """The arms, with what differs in their experiments added to labels that are equal."""
-    settings = [_flat(arm.experiment) for arm in arms]
-    differing = [
-        name
-        for name in settings[0]
-        if name != "E" and len({str(one.get(name)) for one in settings}) > 1
-    ]
+    settings = [flat(arm.experiment) for arm in arms]
+    names = dict.fromkeys(name for one in settings for name in one if name != "E")
+    differing = [name for name in names if len({one.get(name) for one in settings}) > 1]
     labels = [arm.label for arm in arms]
 
     def longer(arm: Arm, settings: dict[str, Any]) -> str:
         # Runs with equal settings differ in what they began with, which only the folder says.
-        what = ", ".join(f"{n}={settings.get(n)}" for n in differing) or arm.folder
+        what = ", ".join(f"{n}={settings[n]}" for n in differing if n in settings) or arm.folder
         return f"{arm.label} ({what})"
 
     return [
         replace(arm, label=longer(arm, s)) if labels.count(arm.label) > 1 else arm
         for arm, s in zip(arms, settings, strict=True)
     ]
-
-
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Every setting under its full name."""
-    found: dict[str, Any] = {}
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        if is_dataclass(value):
-            found |= _flat(value, f"{prefix}{one.name}.")
-        else:
-            found[f"{prefix}{one.name}"] = value
-    return found
 
 
 def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
