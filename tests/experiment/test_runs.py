@@ -21,7 +21,7 @@ from fedrl.experiment.toml import read_experiment
 from fedrl.keys import Purpose
 from fedrl.progress import Silence
 from fedrl.training import resume
-from tiny import TINY
+from tiny import TINY, Died, DiesAfter
 
 ALONE = replace(TINY, E=inf)
 LEGS = 4  # evaluations after 0, 20, 40 and 60 updates
@@ -50,10 +50,28 @@ def contents(path):
     return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
 
 
+def test_a_run_knows_how_long_it_took_all_processes_together(kept, tmp_path, monkeypatch):
+    seconds = iter(range(0, 10_000, 100))  # of a clock that is looked at
+
+    class Clock:
+        monotonic = staticmethod(lambda: float(next(seconds)))
+
+    directory = RunDirectory.create(tmp_path, TINY)
+    assert directory.seconds is None
+    monkeypatch.setattr(driver, "time", Clock)
+    with pytest.raises(Died):
+        driver.carry_out(directory, DiesAfter(5))
+    first = directory.seconds
+    driver.carry_out(directory, Silence())
+    assert 0 < first < directory.seconds <= next(seconds)
+    assert fedrl.Run(directory.path).seconds == directory.seconds
+    assert directory.seconds % 100 == 0
+
+
 def test_a_run_directory_says_what_was_asked_measured_and_learnt(run):
     assert run.path.name == TINY.directory_name == f"tiny-{TINY.digest}"
     names = {file.name for file in run.path.iterdir()}
-    about_it = {"experiment.toml", "about.json", "metrics.csv", "models.npz"}
+    about_it = {"experiment.toml", "about.json", "seconds.txt", "metrics.csv", "models.npz"}
     assert names == about_it | {"checkpoints", ".lock"}
     assert (run.path / "checkpoints" / f"{LEGS - 1:08d}.npz").is_file()
     assert read_experiment(run.path / "experiment.toml") == run.experiment == TINY

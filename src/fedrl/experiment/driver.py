@@ -58,7 +58,7 @@ def carry_out(
         if first == 0:
             directory.begin()
             replicates.start()
-        pause = _Pause()
+        pause, since = _Pause(), time.monotonic()
         with _Interrupts(watcher.warn) as interrupts, while_tracked as tell:
             for number, leg in enumerate(legs[first:], first):
                 share = _work(leg) / experiment.seeds
@@ -83,6 +83,7 @@ def carry_out(
                             leg.trained,
                             replicates.export(),
                         )
+                    directory.spend(-since + (since := time.monotonic()))
                 if interrupts.wanted() and not last:
                     raise KeyboardInterrupt
             directory.finish(named_leaves(replicates.models()))

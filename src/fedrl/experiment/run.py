@@ -58,6 +58,11 @@ class Run:
         """Whether it came to its end."""
         return self._directory.finished
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it took on its machine, if that was recorded."""
+        return self._directory.seconds
+
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 

@@ -5,6 +5,7 @@ start.npz         where the agents begin, if not from nothing: their environment
 about.json        versions and device of the process that started it
 metrics/          a file for each evaluation; when the run is finished, one `metrics.csv` instead
 checkpoints/      the state of everything
+seconds.txt       how long it took so far, up to the latest checkpoint
 models.npz        the final parameters; its presence says that the run is finished
 trackers/         what trackers keep on this machine, if there are any
 """
@@ -33,7 +34,7 @@ from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import from_toml, to_toml
 
 EXPERIMENT, ABOUT, METRICS, MODELS = "experiment.toml", "about.json", "metrics.csv", "models.npz"
-START, THETAS = "start.npz", "thetas"
+START, THETAS, SECONDS = "start.npz", "thetas", "seconds.txt"
 
 
 class RunDirectory:
@@ -127,6 +128,7 @@ class RunDirectory:
 
     def begin(self) -> None:
         """Forget the measurements of a run that begins anew."""
+        (self.path / SECONDS).unlink(missing_ok=True)
         shutil.rmtree(self.path / "metrics", ignore_errors=True)
 
     def sweep(self) -> None:
@@ -152,6 +154,18 @@ class RunDirectory:
     def metrics_rows(self) -> str:
         """The same without the header."""
         return self.metrics_text().removeprefix(metrics.header())
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took on its machine, all processes and seeds together, if that is known."""
+        try:
+            return float((self.path / SECONDS).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def spend(self, seconds: float) -> None:
+        """So much longer it took."""
+        write_atomically(self.path / SECONDS, f"{(self.seconds or 0) + seconds:.3f}\n".encode())
 
     def finish(self, models: Arrays) -> None:
         """Write what a finished run consists of. Safe to be killed in and done again."""

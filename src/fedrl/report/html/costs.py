@@ -33,6 +33,7 @@ class Costs:
     measured: bool
     """On the network, or computed from the experiment."""
     seconds: float | None
+    """On the machine, all seeds together."""
     computation: float | None
     """Of the slowest agent of each round, all rounds together."""
 
@@ -75,7 +76,7 @@ def costs_of(run: Run) -> Costs:
         sent=float(rounds * experiment.agents * size),
         received=float(rounds * experiment.participants * size),
         measured=False,
-        seconds=None,
+        seconds=run.seconds,
         computation=None,
     )
 
@@ -101,14 +102,15 @@ def costs_section(runs: Sequence[Run], arms: Sequence[Arm]) -> Section:
         for name, cost in zip(names, costs, strict=True)
     ]
     charts = [bar_chart("Bytes in all, both ways", bars)] if any(c.total for c in costs) else []
-    words = ["What one training (one seed) communicates, and how long it took."]
+    words = [
+        "What one training (one seed) communicates, and how long all seeds took on their machine."
+    ]
     if not all(cost.measured for cost in costs):
         words.append(
             "Where agents learnt in one process nothing travelled: bytes are computed, as rounds × "
             "agents × shared parameters × bytes of a number, and are what the parameters alone "
             "would take on a network."
         )
-        words.append("Such runs do not record how long they took.")
     return Section(
         "costs", "Communication and time", words, charts=charts, tables=[Table("", columns, rows)]
     )

@@ -38,7 +38,7 @@ def embeddings_section(runs: Sequence[Run]) -> Section | None:
         words.append(
             "The axes are the two directions in which embeddings of a seed differ most (PCA). Each "
             "seed has networks, and so directions, of its own: they are centred, and mirrored "
-            "where that makes them rise with the colour."
+            "where that makes them rise with the colour, so that a slight rise means nothing."
         )
     return Section(key, title, words if charts else (), charts=charts, notes=notes)
 
