@@ -50,6 +50,7 @@ def carry_out(page: Path, folder: Path) -> None:
     """Do everything that a page says, in its order, as its reader would."""
     names: dict[str, object] = {"__name__": "__main__"}
     modules = set(sys.modules)
+    (folder / "examples").symlink_to(ROOT / "examples")
     with contextlib.chdir(folder):
         for block in blocks(page):
             where = f"{page.name}, line {block.line}"

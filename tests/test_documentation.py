@@ -41,6 +41,7 @@ def test_a_page_that_is_wrong_is_noticed(tmp_path):
         page.write_text(f"# Title\n\n```{language}\n{text}\n```\n")
         with pytest.raises(error):
             carry_out(page, tmp_path)
+        (tmp_path / "examples").unlink()
 
 
 def test_a_block_that_is_not_run_is_still_read(tmp_path):
@@ -50,9 +51,11 @@ def test_a_block_that_is_not_run_is_still_read(tmp_path):
     (block,) = blocks(page)
     assert block == Block("python", "raise SystemExit\n", 3, f"{TOO_LONG}an hour")
     carry_out(page, tmp_path)
+    (tmp_path / "examples").unlink()
     page.write_text(f"{mark}```sh\nfedrl run cartpoles-dqnavg --agnts 3\n```\n")
     with pytest.raises(AssertionError, match="agnts"):
         carry_out(page, tmp_path)
+    (tmp_path / "examples").unlink()
     page.write_text(f"{mark}```python\n1 +\n```\n")
     with pytest.raises(SyntaxError):
         carry_out(page, tmp_path)
