@@ -81,7 +81,9 @@ def commands(text: str) -> Iterator[str]:
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words:
-            yield line if any(c in line for c in "|&*") else shlex.join(words)
+            for command in line.split(" && "):
+                words = shlex.split(command, comments=True)
+                yield command if any(c in command for c in "|*") else shlex.join(words)
 
 
 def run(command: str, really: bool, where: str) -> None:

@@ -72,7 +72,12 @@ class _Graph:
             x = self._add("Div", self._add("Sub", x, self._constant(seen.mean)), deviation)
             limit = np.float32(FURTHEST)
             x = self._add("Clip", x, np.asarray(-limit), np.asarray(limit))
-        network: MLP = model.network
+        network = model.network
+        if type(network) is not MLP:
+            raise FedrlError(
+                f"only networks of fedrl.learners.MLP can be exported, and this one is "
+                f"{type(network).__name__}: with jax2onnx or the like you can export `run.policy()`"
+            )
         for number, layer in enumerate(network.layers):
             weight = np.asarray(layer.weight)
             weight = weight.T if layer.outputs_first else weight

@@ -239,8 +239,9 @@ def test_costs_of_a_run_in_one_process_are_computed_and_said_to_be(both, togethe
     # 4 observations, 8 hidden, 2 actions; six rounds, two agents, 32 bits.
     parameters = 4 * 8 + 8 + 8 * 2 + 2
     bytes_ = bytes_as_words(6 * 2 * parameters * 4)
+    time = in_words(together.seconds)
     assert rows[together.path.name] == [
-        "6", str(parameters), bytes_, bytes_, "computed", in_words(together.seconds), "not recorded",
+        "6", str(parameters), bytes_, bytes_, "computed", time, "not recorded",
     ]  # fmt: skip
 
 

@@ -108,7 +108,9 @@ def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experi
         name = words[place + 1]
         kind = registry.load(group, name)
         try:
-            changed[field] = kind()
+            family = changed.get("family", experiment.family)
+            default = field == "learner" and hasattr(kind, "for_actions")
+            changed[field] = kind.for_actions(family.continuous) if default else kind()
         except (TypeError, FedrlError) as error:
             raise FedrlError(
                 f"{flag} {name} has settings that must be given: write them into a TOML file and "

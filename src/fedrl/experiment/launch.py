@@ -10,7 +10,6 @@ from fedrl.experiment.legs import Start
 from fedrl.experiment.memory import refuse_what_does_not_fit
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.settings import Experiment
-from fedrl.federation.private import Private
 from fedrl.learners.replay import row_bytes
 from fedrl.progress import RunProgress, Silence
 from fedrl.trackers.tracker import Tracker
@@ -22,6 +21,7 @@ def begin(
     """Their folders; none is made if one of them cannot be carried out here."""
     for experiment in experiments:
         experiment.family.check()
+        experiment.aggregator.promise(experiment.rounds)
         refuse_what_does_not_fit(experiment)
     return [RunDirectory.create(out, experiment, start) for experiment in experiments]
 
@@ -37,10 +37,8 @@ def in_words(experiment: Experiment) -> str:
         f"{experiment.name}: {experiment.agents} agents x {experiment.seeds} seeds, "
         f"{experiment.updates:,} {experiment.unit} each, {E}; replay {megabytes:,.0f} MB"
     )
-    if isinstance(experiment.aggregator, Private):
-        aggregator, rounds = experiment.aggregator, experiment.rounds
-        words += f"; epsilon {aggregator.epsilon(rounds):.3g} at delta {aggregator.delta:g}"
-    return words
+    promised = experiment.aggregator.promise(experiment.rounds)
+    return f"{words}; {promised}" if promised else words
 
 
 def go_on(

@@ -35,6 +35,10 @@ class Aggregator(ABC):
     def check(self, agents: int, participants: int) -> None:  # noqa: B027 (most need none)
         """Refuse numbers of agents that it cannot work with."""
 
+    def promise(self, rounds: int) -> str:
+        """What it guarantees after so many communications, in words; refuses what it cannot."""
+        return ""
+
     @abstractmethod
     def apply(self, stacked: Any, communication: Communication) -> Any:
         """One tree from trees stacked along the first axis of each leaf, in agent order."""

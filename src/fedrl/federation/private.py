@@ -80,6 +80,9 @@ class Private(Aggregator):
             return 0.0
         return self.noise * self.clip * jax.random.normal(key, leaves.shape[1:], leaves.dtype)
 
+    def promise(self, rounds: int) -> str:
+        return f"epsilon {self.epsilon(rounds):.3g} at delta {self.delta:g}"
+
     def epsilon(self, rounds: int) -> float:
         """What (epsilon, delta)-differential privacy each agent has after so many communications.
 

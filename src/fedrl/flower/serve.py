@@ -15,7 +15,6 @@ import tomli_w
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, write_atomically
 from fedrl.experiment.settings import Experiment
-from fedrl.federation.private import Private
 from fedrl.flower import templates
 from fedrl.flower.processes import (
     environment,
@@ -48,8 +47,8 @@ def serve(
     """
     trackers_named(track)  # an error, now, if one cannot be used
     deployment, experiment = folder.deployment(), folder.experiment()
-    if isinstance(experiment, Experiment) and isinstance(experiment.aggregator, Private):
-        experiment.aggregator.epsilon(1)  # an error, now, if that cannot be known here
+    if isinstance(experiment, Experiment):
+        experiment.aggregator.promise(1)  # an error, now, if that cannot be known here
     server = folder.server.resolve()
     with until_told(), locked(server):
         finished = folder.runs / experiment.directory_name / "models.npz"

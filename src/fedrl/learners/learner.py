@@ -91,6 +91,11 @@ class Learner(ABC):
             **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
         )
 
+    @classmethod
+    def for_actions(cls, continuous: bool) -> "Learner":
+        """With its default settings, for actions of this kind if it knows both."""
+        return cls()
+
     def check(self, family: str, continuous: bool, unit: str) -> None:
         """Refuse a family whose actions it does not learn, or a unit that it cannot count in."""
         if continuous != self.continuous:

@@ -114,6 +114,10 @@ class PPO(Learner):
             },
         )
 
+    @classmethod
+    def for_actions(cls, continuous: bool) -> "PPO":
+        return cls(actions="continuous" if continuous else "discrete")
+
     def check(self, family: str, continuous: bool, unit: str) -> None:
         if continuous != self.continuous:
             kind = "continuous" if continuous else "discrete"
