@@ -1,13 +1,10 @@
 """Runs that nobody has trained: what others would get of them, experiment.toml and models.npz."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import fedrl
-from fedrl.experiment import settings
 from fedrl.experiment.legs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.toml import to_toml
@@ -25,17 +22,14 @@ PERSONAL = replace(
 MORE_PERSONAL = replace(PERSONAL, name="more", learner=replace(LEARNER, personal=EVERYTHING))
 
 
-@contextmanager
-def pendulums():
-    """Lets experiments be about pendulums; the experiment of one."""
-    learner = DDPG(
+PENDULUM = replace(
+    TINY,
+    name="pendulum",
+    family=Pendulum(time_limit=20),
+    learner=DDPG(
         hidden=(8,), action_layer=0, batch=4, replay=64, learning_starts=8, personal=EVERYTHING
-    )
-    families = settings.Family | Pendulum
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settings, "Family", families)
-        patch.setitem(settings.Experiment.__annotations__, "family", families)
-        yield replace(TINY, name="pendulum", family=Pendulum(time_limit=20), learner=learner)
+    ),
+)
 
 
 def same_bits(a, b):

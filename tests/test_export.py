@@ -1,7 +1,6 @@
 """Exported policies, run by onnxruntime, against our own."""
 
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnxruntime
@@ -10,10 +9,8 @@ import pytest
 from fedrl import FedrlError, train
 from fedrl.cli.main import main
 from fedrl.export import export
-from fedrl.learners.ddpg import DDPG
-from fedrl.learners.personalisation import Personal
-from fedrl.learners.ppo import PPO
-from published import pendulums
+from fedrl.learners import DDPG, DQN, MLP, PPO, Personal
+from published import PENDULUM
 from tiny import LEARNER, TINY
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
@@ -24,43 +21,35 @@ CASES = {
     "dqn": TINY,
     "personal dqn": replace(TINY, learner=replace(LEARNER, personal=EVERYTHING)),
     "ppo": replace(TINY, learner=replace(SMALL_PPO, entropy_weight=0.1), updates=100),
+    **{
+        name: replace(PENDULUM, learner=learner, updates=20, E=10)
+        for name, learner in {
+            "ddpg": SMALL_DDPG,
+            "personal ddpg": replace(SMALL_DDPG, personal=EVERYTHING),
+            "ppo, continuous": replace(SMALL_PPO, actions="continuous"),
+        }.items()
+    },
 }
 
 
-CONTINUOUS = {
-    "ddpg": SMALL_DDPG,
-    "personal ddpg": replace(SMALL_DDPG, personal=EVERYTHING),
-    "ppo, continuous": replace(SMALL_PPO, actions="continuous"),
-}
-
-
-@contextmanager
-def experiment_of(name):
-    if name in CASES:
-        yield CASES[name]
-        return
-    with pendulums() as base:
-        yield replace(base, learner=CONTINUOUS[name], updates=20, E=10)
-
-
-@pytest.mark.parametrize("name", [*CASES, *CONTINUOUS])
+@pytest.mark.parametrize("name", CASES)
 def test_a_device_does_what_our_policy_does(tmp_path, rng, name):
-    with experiment_of(name) as experiment:
-        run = train(experiment, out=tmp_path, progress=False)
-        seen = rng.normal(size=(500, experiment.family.observation_size)).astype(np.float32) * 2
-        for agent in [None, 1] if experiment.has_own_models else [None]:
-            file = export(run, tmp_path / f"{agent}.onnx", agent=agent, seed=1)
-            session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-            (actions,) = session.run(["action"], {"observation": seen})
-            expected = run.policy(agent, seed=1)(seen)
-            if experiment.family.continuous:
-                np.testing.assert_allclose(actions, expected, atol=1e-5)
-            else:
-                assert np.mean(actions == expected) > 0.99  # rounding may decide
-            assert len(np.unique(expected)) > 1
-            # One at a time, as on a device.
-            (one,) = session.run(["action"], {"observation": seen[:1]})
-            np.testing.assert_allclose(one[0], actions[0], atol=1e-6)
+    experiment = CASES[name]
+    run = train(experiment, out=tmp_path, progress=False)
+    seen = rng.normal(size=(500, experiment.family.observation_size)).astype(np.float32) * 2
+    for agent in [None, 1] if experiment.has_own_models else [None]:
+        file = export(run, tmp_path / f"{agent}.onnx", agent=agent, seed=1)
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        (actions,) = session.run(["action"], {"observation": seen})
+        expected = run.policy(agent, seed=1)(seen)
+        if experiment.family.continuous:
+            np.testing.assert_allclose(actions, expected, atol=1e-5)
+        else:
+            assert np.mean(actions == expected) > 0.99  # rounding may decide
+        assert len(np.unique(expected)) > 1
+        # One at a time, as on a device.
+        (one,) = session.run(["action"], {"observation": seen[:1]})
+        np.testing.assert_allclose(one[0], actions[0], atol=1e-6)
 
 
 def test_the_command_writes_a_file_once(tmp_path, capsys):
@@ -81,3 +70,26 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(FedrlError, match=r"pip install 'fedrl\[export\]'"):
         export(run, tmp_path / "policy.onnx")
+
+
+class Rounded(MLP):
+    """Has layers like ours, and something else between them."""
+
+
+@dataclass(frozen=True)
+class RoundedDQN(DQN):
+    """A learner with such a network."""
+
+    def init(self, key, observation_size, actions):
+        def network(inputs):
+            return Rounded((inputs, *self.hidden, actions), key)
+
+        return self.adopt(self.personal.model(network, key, observation_size))
+
+
+def test_a_network_that_is_not_ours_is_refused(tmp_path):
+    learner = RoundedDQN(hidden=(8,), batch=4, replay=64, learning_starts=8)
+    run = train(replace(TINY, learner=learner), out=tmp_path, progress=False)
+    with pytest.raises(FedrlError, match="only networks of fedrl.learners.MLP.*Rounded"):
+        export(run, tmp_path / "policy.onnx")
+    assert not (tmp_path / "policy.onnx").exists()

@@ -21,10 +21,10 @@ from fedrl.progress import Silence
 from fedrl.training import resume
 from published import (
     MORE_PERSONAL,
+    PENDULUM,
     PERSONAL,
     is_private,
     models,
-    pendulums,
     publish,
     same_bits,
     start,
@@ -185,8 +185,7 @@ def test_an_adaptation_that_was_interrupted_goes_on_as_if_it_had_not(
 
 @pytest.fixture(scope="module")
 def pendulum(kept, tmp_path_factory):
-    with pendulums() as experiment:
-        yield publish(experiment, tmp_path_factory.mktemp("runs"))
+    return publish(PENDULUM, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

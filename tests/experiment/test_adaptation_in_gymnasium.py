@@ -12,7 +12,7 @@ from fedrl import FedrlError
 from fedrl.experiment.host_loop import Adapted
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.learners import learner, replay
-from published import PERSONAL, is_private, models, pendulums, publish, same_bits
+from published import PENDULUM, PERSONAL, is_private, models, publish, same_bits
 from tiny import LEARNER, TINY
 
 SHORT = {"updates": 20, "every": 10, "episodes": 2, "progress": False}
@@ -28,8 +28,7 @@ def run(kept, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pendulum(kept, tmp_path_factory):
-    with pendulums() as experiment:
-        yield publish(experiment, tmp_path_factory.mktemp("runs"))
+    return publish(PENDULUM, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from fedrl.federation.private import Private
 from fedrl.federation.robust import Median
 from fedrl.flower.training import NetworkTraining
 from in_process import Federation
-from published import EVERYTHING, models, pendulums
+from published import EVERYTHING, PENDULUM, models
 from tiny import LEARNER, TINY
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -193,35 +193,34 @@ def assert_the_same_agents_took_part(local, federation):
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("continuous", [False, True], ids=["DQN", "DDPG"])
 def test_personalised_agents_learn_the_same_and_keep_the_same_to_themselves(tmp_path, continuous):
-    with pendulums() as pendulum:
-        family, learner = pendulum.family, pendulum.learner
-        if not continuous:
-            family, learner = SMALL.family, replace(LEARNER, personal=EVERYTHING)
-        experiment = replace(SMALL, name="personal", agents=2, family=family, learner=learner)
-        local, run, federation = carried_out(experiment, tmp_path)
-        assert_learnt(local, federation)
-        assert furthest(shared_of(run, federation), shared_of(local, federation)) < 1e-5
-        assert_same_rows(run, local, 1e-4, average=False)
-        # What is private: on the agents' own disks, and nowhere else.
-        stored = models(local)
-        private = set(stored) - set(federation.training.first())
-        assert {name.rpartition("/")[2] for name in private} == {
-            *("embedding", "count", "mean", "variance", "weight", "bias")
-        }
-        for number in range(2):
-            agent = Federation(experiment, tmp_path).transport.agents[number]
-            agent.answer(federation.transport.exchanges[-2 + number].instruction)
-            kept = named_leaves(agent._state.agents.learned.params)
-            own = {name: np.asarray(kept[name])[0] for name in private}
-            assert furthest(own, {name: stored[name][0, 1 + number] for name in private}) < 1e-5
-        # The server's model has what is private as it was before any training.
-        average = models(run)
-        assert average.keys() == stored.keys()
-        counts = [average[name] for name in private if name.endswith("count")]
-        assert counts
-        assert not np.any(counts)
-        splits = run.metrics().query("agent == 'average'").split
-        assert set(splits) == {"held-out"}
+    family, learner = PENDULUM.family, PENDULUM.learner
+    if not continuous:
+        family, learner = SMALL.family, replace(LEARNER, personal=EVERYTHING)
+    experiment = replace(SMALL, name="personal", agents=2, family=family, learner=learner)
+    local, run, federation = carried_out(experiment, tmp_path)
+    assert_learnt(local, federation)
+    assert furthest(shared_of(run, federation), shared_of(local, federation)) < 1e-5
+    assert_same_rows(run, local, 1e-4, average=False)
+    # What is private: on the agents' own disks, and nowhere else.
+    stored = models(local)
+    private = set(stored) - set(federation.training.first())
+    assert {name.rpartition("/")[2] for name in private} == {
+        *("embedding", "count", "mean", "variance", "weight", "bias")
+    }
+    for number in range(2):
+        agent = Federation(experiment, tmp_path).transport.agents[number]
+        agent.answer(federation.transport.exchanges[-2 + number].instruction)
+        kept = named_leaves(agent._state.agents.learned.params)
+        own = {name: np.asarray(kept[name])[0] for name in private}
+        assert furthest(own, {name: stored[name][0, 1 + number] for name in private}) < 1e-5
+    # The server's model has what is private as it was before any training.
+    average = models(run)
+    assert average.keys() == stored.keys()
+    counts = [average[name] for name in private if name.endswith("count")]
+    assert counts
+    assert not np.any(counts)
+    splits = run.metrics().query("agent == 'average'").split
+    assert set(splits) == {"held-out"}
 
 
 CLIFFS = TabularExperiment(
