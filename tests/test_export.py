@@ -90,6 +90,6 @@ class RoundedDQN(DQN):
 def test_a_network_that_is_not_ours_is_refused(tmp_path):
     learner = RoundedDQN(hidden=(8,), batch=4, replay=64, learning_starts=8)
     run = train(replace(TINY, learner=learner), out=tmp_path, progress=False)
-    with pytest.raises(FedrlError, match="only networks of fedrl.learners.MLP.*Rounded"):
+    with pytest.raises(FedrlError, match=r"only networks of fedrl\.learners\.MLP.*Rounded"):
         export(run, tmp_path / "policy.onnx")
     assert not (tmp_path / "policy.onnx").exists()

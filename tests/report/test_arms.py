@@ -12,6 +12,7 @@ import scipy.stats
 from fedrl import FedrlError
 from fedrl.experiment.metrics import COLUMNS, DISCOUNTED, RETURN
 from fedrl.families import CartPoles
+from fedrl.federation import Median
 from fedrl.report.arms import (
     Arm,
     arms_of,
@@ -186,6 +187,19 @@ def test_arms_with_equal_labels_are_told_apart_by_what_differs():
     assert [arm.label.partition(" (")[2] for arm in told_apart(arms)] == [
         "learner.lr=0.01)",
         "learner.lr=0.5)",
+    ]
+    median = replace(TINY, name="with-median", aggregator=Median())
+    three = [arms[0], *arms_of(measured(median)), *arms_of(measured(replace(faster, E=20)))]
+    label = arms[0].label  # not longer than it must be: who differs anyhow does not matter
+    assert [arm.label for arm in told_apart(three)] == [
+        f"{label} (aggregator.kind=mean)",
+        f"{label} (aggregator.kind=median)",
+        label.replace("10", "20"),
+    ]
+    renamed = arms_of(measured(replace(TINY, name="again")))
+    assert [arm.label.partition(" (")[2] for arm in told_apart([arms[0], *renamed])] == [
+        "name=tiny)",
+        "name=again)",
     ]
     other_E = arms_of(measured(replace(TINY, E=20)))
     assert told_apart([arms[0], *other_E]) == [arms[0], *other_E]

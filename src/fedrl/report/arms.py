@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
@@ -99,20 +99,25 @@ def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     """The arms, with what differs in their experiments added to labels that are equal."""
-    settings = [flat(arm.experiment) for arm in arms]
-    names = dict.fromkeys(name for one in settings for name in one if name != "E")
-    differing = [name for name in names if len({one.get(name) for one in settings}) > 1]
     labels = [arm.label for arm in arms]
+    alike = {x: [arm for arm in arms if arm.label == x] for x in labels if labels.count(x) > 1}
+    differences = {label: _differences(group) for label, group in alike.items()}
 
-    def longer(arm: Arm, settings: dict[str, Any]) -> str:
+    def longer(arm: Arm) -> str:
+        settings = flat(arm.experiment)
         # Runs with equal settings differ in what they began with, which only the folder says.
-        what = ", ".join(f"{n}={settings[n]}" for n in differing if n in settings) or arm.folder
+        what = ", ".join(f"{n}={settings[n]}" for n in differences[arm.label]) or arm.folder
         return f"{arm.label} ({what})"
 
-    return [
-        replace(arm, label=longer(arm, s)) if labels.count(arm.label) > 1 else arm
-        for arm, s in zip(arms, settings, strict=True)
-    ]
+    return [replace(arm, label=longer(arm)) if arm.label in alike else arm for arm in arms]
+
+
+def _differences(arms: Sequence[Arm]) -> list[str]:
+    """Settings that all of them have and that are not the same; the name only where it is all."""
+    settings = [flat(arm.experiment) for arm in arms]
+    common = [name for name in settings[0] if all(name in one for one in settings)]
+    differing = [name for name in common if len({one[name] for one in settings}) > 1]
+    return [name for name in differing if name != "name"] or differing
 
 
 def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
