@@ -109,9 +109,19 @@ def main(quick: bool) -> None:
     )
     runs = [fedrl.train(one) for one in (together, together.without_communication())]
     fedrl.compare(*runs, html="heat-pumps.html")
-    for name, house in (("leaky and light", (0.25, 3.0)), ("tight and heavy", (0.08, 10.0))):
-        learnt, rule = played(runs[0].policy(), *house), played(thermostat, *house)
-        print(f"a {name} house: {learnt:.1f} with the common policy, {rule:.1f} with a thermostat")
+    houses = {
+        "a leaky and light house": [(0.25, 3.0)],
+        "a tight and heavy house": [(0.08, 10.0)],
+        "20 houses that nobody has seen": np.random.default_rng(0).uniform(
+            (0.08, 3.0), (0.25, 10.0), (20, 2)
+        ),
+    }
+    for name, some in houses.items():
+        learnt, rule = (
+            np.mean([played(policy, *house) for house in some])
+            for policy in (runs[0].policy(), thermostat)
+        )
+        print(f"{name}: {learnt:.2f} with the common policy, {rule:.2f} with a thermostat")
 
 
 if __name__ == "__main__":
