@@ -19,7 +19,7 @@ from tiny import TINY
 OWN = "own environment"
 
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 @pytest.fixture(scope="module")

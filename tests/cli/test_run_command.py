@@ -13,7 +13,7 @@ from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.toml import from_toml, to_toml
 from tiny import TINY
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ import pytest
 from fedrl.cli.main import main
 from fedrl.families import Doors
 
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
+
 
 def read(path):
     return list(csv.DictReader(path.read_text().splitlines()))

@@ -33,9 +33,9 @@ def lanes_of(problem):
 def test_values_visits_and_objective_match_numpys_solve(rng, S, A):
     problem = random_problem(rng, seeds=2, n=3, S=S, A=A)
     mdps, policy = lanes_of(problem)
-    V, visits = map(np.asarray, mdp.values_and_visits(mdps, policy))
-    only_V = np.asarray(mdp.values(mdps, policy))
-    objective = np.asarray(mdp.objective(mdps, policy))
+    V, visits = map(np.asarray, jax.jit(mdp.values_and_visits)(mdps, policy))
+    only_V = np.asarray(jax.jit(mdp.values)(mdps, policy))
+    objective = np.asarray(jax.jit(mdp.objective)(mdps, policy))
     for k in range(3):
         for b in range(2):
             lane = k * 2 + b
@@ -51,7 +51,7 @@ def test_values_visits_and_objective_match_numpys_solve(rng, S, A):
 def test_values_match_monte_carlo_rollouts(rng):
     problem = random_problem(rng, seeds=1, n=1, S=4, A=3)
     mdps, policy = lanes_of(problem)
-    expected = float(mdp.objective(mdps, policy)[0])
+    expected = float(jax.jit(mdp.objective)(mdps, policy)[0])
     episodes, steps = 20_000, 120  # 0.9 ** 120 < 4e-6
     pick = lambda p: (p.cumsum(-1) < rng.random((len(p), 1))).sum(-1).clip(max=p.shape[-1] - 1)  # noqa: E731
     s = pick(np.broadcast_to(problem.d0, (episodes, 4)))
@@ -66,7 +66,7 @@ def test_values_match_monte_carlo_rollouts(rng):
 
 def test_visits_sum_to_one_over_one_minus_gamma(rng):
     mdps, policy = lanes_of(random_problem(rng))
-    _, visits = mdp.values_and_visits(mdps, policy)
+    _, visits = jax.jit(mdp.values_and_visits)(mdps, policy)
     np.testing.assert_allclose(np.asarray(visits).sum(axis=0), 10.0, rtol=1e-12)
 
 

@@ -10,11 +10,13 @@ from tests.obvious_numpy import project_row
 
 from fedrl.exact.simplex import project
 
+compiled = jax.jit(project)
+
 
 def project_rows(v):
     """Rows of v (S, A) through the lane-last implementation."""
     with jax.enable_x64(True):
-        return np.asarray(project(np.asarray(v)[..., None]))[..., 0]
+        return np.asarray(compiled(np.asarray(v)[..., None]))[..., 0]
 
 
 # Up to 16 actions all pairs are compared, beyond that rows are sorted.

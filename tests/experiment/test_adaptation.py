@@ -33,7 +33,7 @@ from published import (
 THETAS = [0.25, 1.5]
 
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from fedrl.training import resume
 from published import MORE_PERSONAL, PERSONAL, models, publish, same_bits
 from tiny import TINY
 
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
+
 PHI = {"method": "phi-update", "every": 10, "progress": False}
 
 

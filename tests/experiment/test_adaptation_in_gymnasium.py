@@ -18,7 +18,7 @@ from tiny import LEARNER, TINY
 SHORT = {"updates": 20, "every": 10, "episodes": 2, "progress": False}
 
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ OWN, TRAIN, HELD_OUT = "own environment", "train", "held-out"
 WHEN = np.array([0, 20, 60])
 
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 def effect(mean, half, worth=1.0, claim="C1"):
