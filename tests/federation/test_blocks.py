@@ -1,6 +1,7 @@
 """Neither the block, nor the company a replicate is in, nor the number of devices matters."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -41,11 +42,17 @@ print(json.dumps(digests))
 """
 
 
-def test_the_number_of_devices_does_not_change_a_bit():
+@pytest.mark.parametrize(
+    "optimised", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["hasty", "optimised"]
+)
+def test_the_number_of_devices_does_not_change_a_bit(optimised):
     seen = []
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": str(int(not optimised))}
     for devices in (1, 3):
         program = [sys.executable, "-c", DEVICES_PROGRAM, str(devices)]
-        output = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(
+            program, capture_output=True, text=True, check=True, env=environment
+        ).stdout
         digests = json.loads(output)
         assert digests.pop("devices") == devices
         seen.append(digests)

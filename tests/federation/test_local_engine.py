@@ -52,7 +52,7 @@ NOTHING_KEPT = replace(
 )
 
 
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 @cache

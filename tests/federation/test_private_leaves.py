@@ -55,6 +55,8 @@ ENGINE = LocalEngine(
     True,
     3,
 )
+
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 ENGINES = {"dqn": ENGINE, "td3": replace(ENGINE, family=Pendulum(), learner=CONTINUOUS)}
 ALGORITHMS = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 # Training environments, then held-out ones.

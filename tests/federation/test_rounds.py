@@ -11,6 +11,8 @@ from tests import obvious_numpy
 import fedrl
 from conftest import random_problem
 
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
+
 VARIANTS = [
     ("qavg", "value", {"update": "value"}),
     ("qavg", "q", {"update": "q"}),
