@@ -116,3 +116,36 @@ def the_same(theta=1.0):
 def anything(**keywords):
     """Made with whatever names a family varies."""
     return Line(next(iter(keywords.values())), cut=5)
+
+
+class NoSeed(Line):
+    def reset(self):
+        return super().reset()
+
+
+class ManyRewards(Line):
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, np.array([1.0]), *rest
+
+
+class Forgotten(Line):
+    def step(self, action):
+        return 1 / 0
+
+
+class Bursts(Line):
+    """Only after a while."""
+
+    def step(self, action):
+        if self.t > 6:
+            raise ValueError("the tank has burst")
+        return super().step(action)
+
+
+def returns_nothing(theta=1.0):
+    Line(theta)
+
+
+def breaks(theta=1.0):
+    return {}["no such key"]

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import fedrl
 from fedrl import FedrlError, train
 from fedrl.cli.main import main
 from fedrl.export import export
@@ -21,6 +22,20 @@ CASES = {
     "dqn": TINY,
     "personal dqn": replace(TINY, learner=replace(LEARNER, personal=EVERYTHING)),
     "ppo": replace(TINY, learner=replace(SMALL_PPO, entropy_weight=0.1), updates=100),
+    "numbers from 3 on": replace(
+        TINY,
+        family=fedrl.families.gymnasium(
+            "gymnasium_worlds:line", vary={"theta": (1.0, 3.0)}, time_limit=20
+        ),
+    ),
+    "bounds of its own": replace(
+        TINY,
+        family=fedrl.families.gymnasium(
+            "gymnasium_worlds:steered", vary={"theta": (1.0, 3.0)}, time_limit=20
+        ),
+        learner=SMALL_DDPG,
+        updates=20,
+    ),
     **{
         name: replace(PENDULUM, learner=learner, updates=20, E=10)
         for name, learner in {

@@ -42,6 +42,10 @@ _LAZY_NAMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name in _LAZY_MODULES:
         return import_module(f"fedrl.{name}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrl.errors import FedrlError
+from fedrl.families import ControlFamily
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import FURTHEST, SMALLEST_VARIANCE, Model
 
@@ -28,7 +29,7 @@ def export(run: "Run", path: str | Path, *, agent: int | None = None, seed: int 
     graph = _Graph(onnx)
     outputs = graph.of_model(model)
     continuous = family.continuous
-    graph.finish(outputs, last)
+    graph.finish(outputs, last, family)
     given = onnx.helper.make_tensor_value_info(
         OBSERVATION, onnx.TensorProto.FLOAT, ["batch", family.observation_size]
     )
@@ -92,29 +93,30 @@ class _Graph:
                 x = self._add("Relu", x)
         return x
 
-    def finish(self, outputs: str, last: str) -> None:
-        """From the network's outputs to the action."""
+    def finish(self, outputs: str, last: str, family: ControlFamily) -> None:
+        """From the network's outputs to the action that the environment wants."""
         if last == "argmax":
-            node = self._onnx.helper.make_node(
-                "ArgMax", [outputs], [ACTION], axis=1, keepdims=0, select_last_index=0
-            )
+            x = self._add("ArgMax", outputs, axis=1, keepdims=0, select_last_index=0)
+            if family.first_action:
+                x = self._add("Add", x, self._constant(family.first_action, np.int64))
         elif last == "tanh":
-            node = self._onnx.helper.make_node("Tanh", [outputs], [ACTION])
+            x = self._add("Tanh", outputs)
         else:
-            one = np.float32(1)
-            limits = [self._constant(np.asarray(-one)), self._constant(np.asarray(one))]
-            node = self._onnx.helper.make_node("Clip", [outputs, *limits], [ACTION])
-        self.nodes.append(node)
+            x = self._add("Clip", outputs, np.float32(-1), np.float32(1))
+        if family.action_bounds is not None:
+            low, high = family.action_bounds
+            x = self._add("Add", self._add("Mul", x, (high - low) / 2), (high + low) / 2)
+        self.nodes.append(self._onnx.helper.make_node("Identity", [x], [ACTION]))
 
-    def _add(self, kind: str, *inputs: Any) -> str:
+    def _add(self, kind: str, *inputs: Any, **attributes: Any) -> str:
         names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         name = f"{kind.lower()}{len(self.nodes)}"
-        self.nodes.append(self._onnx.helper.make_node(kind, names, [name]))
+        self.nodes.append(self._onnx.helper.make_node(kind, names, [name], **attributes))
         return name
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: Any, kind: Any = np.float32) -> str:
         name = f"constant{len(self.constants)}"
-        array = np.asarray(value, np.float32)
+        array = np.asarray(value, kind)
         self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 

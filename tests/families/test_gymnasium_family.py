@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedrl
+import gymnasium_worlds
 from fedrl import Experiment, FedrlError, train
 from fedrl.evaluate import greedy_returns
 from fedrl.experiment.driver import carry_out
@@ -191,6 +192,11 @@ def test_ppo_learns_in_it(tmp_path):
         ("NoReward", "gave the reward nan"),
         ("Larger", r"observation of shape \(3,\), its space says \(2,\)"),
         ("the_same", "the same environment twice"),
+        ("NoSeed", r"reset of .*NoSeed.* raised TypeError.*def reset\(self, \*, seed=None"),
+        ("ManyRewards", r"gave the reward array\(\[1\.\]\), which is not one number"),
+        ("Forgotten", r"step of .* raised ZeroDivisionError.*gymnasium_worlds\.py, line"),
+        ("returns_nothing", "returned None, which is not a Gymnasium environment"),
+        ("breaks", "KeyError: 'no such key'; gymnasium_worlds.py, line"),
         ("nothing", "cannot make.*module:function"),
     ],
 )
@@ -217,6 +223,34 @@ def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(FedrlError, match=message):
         # What it looks like is found out when it is first needed.
         assert fedrl.families.gymnasium(**given | arguments).observation_size
+
+
+def test_an_environment_that_breaks_in_a_training_is_named(tmp_path):
+    with pytest.raises(FedrlError) as caught:
+        train(experiment(world("Bursts")), out=tmp_path, progress=False)
+    said = str(caught.value)
+    assert "step of gymnasium_worlds:Bursts with {'theta': " in said
+    assert "raised ValueError: the tank has burst; gymnasium_worlds.py, line " in said
+
+
+@pytest.mark.parametrize("name", ["line", "steered"])
+def test_policies_act_in_the_environments_own_space(tmp_path, name):
+    family = world(name)
+    learner = DDPG(hidden=(8,), action_layer=0, batch=4, replay=64, learning_starts=8)
+    changes = {} if name == "line" else {"learner": learner}
+    run = train(experiment(family, updates=20, **changes), out=tmp_path, progress=False)
+    env = gymnasium_worlds.__dict__[name]()
+    many = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32) * 20
+    policy = run.policy()
+    assert all(env.action_space.contains(policy(one)) for one in many)
+    np.testing.assert_allclose(policy(many), [policy(one) for one in many], atol=1e-5)
+    # What the engine plays is what the policy says.
+    run.evaluate([1.5], episodes=1)
+    (taken,) = [env for envs in hall(family)._free.values() for env in envs if env.theta == 1.5]
+    seen = taken.reset(seed=3)[0]
+    assert taken.action_space.contains(policy(seen))
+    with pytest.raises(FedrlError, match="an observation of gymnasium has 2 numbers, got"):
+        policy(np.zeros(3))
 
 
 def test_a_time_limit_of_the_environment_is_taken_over():

@@ -4,11 +4,15 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
+import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tomli_w
 
 import fedrl
 from fedrl.cli.main import main
@@ -202,6 +206,25 @@ def test_a_finished_training_is_not_begun_again(finished, federation):
     assert "the server has ended: this training is finished" in output
     assert until_gone(federation) == []
     assert all(np.array_equal(before[name], leaf) for name, leaf in federation.model().items())
+
+
+def test_an_agent_that_cannot_work_is_said_to_have_ended_and_why(tmp_path):
+    folder = tmp_path / "fed"
+    assert main(["federation", "init", str(folder), "--agents", "2", "--proxy", "none"]) == 0
+    for agent in (0, 1):
+        settings = folder / "agents" / str(agent) / "agent.toml"
+        table = tomllib.loads(settings.read_text()) | {"environment": "no_such_module:make"}
+        settings.write_text(
+            tomli_w.dumps({name: x for name, x in table.items() if name != "theta"})
+        )
+    command = [sys.executable, "-m", "fedrl", "federation", "up", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    said = " ".join(done.stdout.split())
+    for agent in (0, 1):
+        assert f"agent {agent} has ended: cannot make the environment" in said
+    assert "No module named 'no_such_module'" in said
+    assert "all agents have ended" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["up", "status", "down"])

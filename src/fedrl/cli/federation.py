@@ -201,8 +201,14 @@ def _follow(folder: "Folder") -> int:
     print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
     with RunProgress(folder.path.name, Console()) as progress:
         begun = done = 0
+        gone: dict[str, str] = {}
         while True:
             told = status(folder)
+            for name in told["ended"].keys() - gone.keys():
+                progress.warn(f"{name} has ended: {told['ended'][name]}")
+            gone = told["ended"]
+            if len(gone) == len(folder.agents):
+                raise FedrlError("all agents have ended, for the reasons above")
             if "rounds" in told and not begun:
                 done = begun = told.get("done", 0)
                 progress.begin(told["rounds"], done)
@@ -266,6 +272,7 @@ def in_words(told: dict[str, Any]) -> str:
         lines.append(told["why"])
     if "run" in told:
         lines.append(f"run: {told['run']}")
+    lines += [f"{name} has ended: {why}" for name, why in told.get("ended", {}).items()]
     if told["processes"]:
         lines.append(f"running here: {', '.join(told['processes'])}")
     return "\n".join(lines)

@@ -170,7 +170,10 @@ class Adapt:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's greedy policy as an ONNX file, for devices without JAX."""
+    """Write a run's greedy policy as an ONNX file, for devices without JAX.
+
+    Input `observation` (batch, numbers), output `action`, in the environment's own action space.
+    """
 
     run_dir: Folder
     """The run's folder."""

@@ -68,6 +68,7 @@ def carry_out(
                     interrupts.wanted()
 
                 record = replicates.run(leg, advance)
+                experiment.family.raise_trouble()
                 if record is not None:
                     rows = metrics.rows(experiment, leg, record, replicates.thetas)
                     directory.save_metrics(leg.trained, rows)

@@ -78,12 +78,22 @@ class Run:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[seed]), self._models(agent, seed))
 
     def policy(self, agent: int | None = None, seed: int = 0) -> Policy:
-        """The greedy policy as a function of one observation, or of many."""
-        model, learner = self.model(agent, seed), self.experiment.learner
+        """The greedy policy as a function of one observation, or of many.
+
+        Actions are those of the environment: of a Gymnasium one, in its own action space.
+        """
+        experiment, model = self.experiment, self.model(agent, seed)
+        learner, family = experiment.learner, experiment.family
         compiled = jax.jit(learner.policy)
 
         def act(observation: Any) -> Any:
-            action = np.asarray(compiled(model, jnp.asarray(observation, jnp.float32)))
+            seen = np.asarray(observation, np.float32)
+            if seen.shape[-1:] != (family.observation_size,):
+                raise FedrlError(
+                    f"an observation of {family.name} has {family.observation_size} numbers, got "
+                    f"an array of shape {seen.shape}"
+                )
+            action = family.translated(np.asarray(compiled(model, seen)))
             return action if action.ndim else action[()]
 
         return act
@@ -104,6 +114,7 @@ class Run:
             gamma=experiment.learner.gamma,
         )
         host: Returns = jax.device_get(returns)
+        experiment.family.raise_trouble()
         return host
 
     @overload

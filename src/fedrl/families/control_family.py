@@ -71,6 +71,26 @@ class ControlFamily(ABC):
         )
 
     @property
+    def first_action(self) -> int:
+        """The number that environments give to the first of several actions."""
+        return 0
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        """Where environments want continuous actions, if not in [-1, 1]."""
+        return None
+
+    def translated(self, action: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A policy's action as environments outside want it."""
+        if not self.continuous:
+            return action + self.first_action
+        if self.action_bounds is None:
+            return action
+        low, high = self.action_bounds
+        within: np.ndarray[Any, Any] = np.clip(low + (action + 1) / 2 * (high - low), low, high)
+        return within.astype(np.float32)
+
+    @property
     def remembered(self) -> tuple[int, int]:
         """Numbers of an observation and of an action, as transitions are remembered."""
         return self.observation_size, self.actions if self.continuous else 1
@@ -159,6 +179,9 @@ class ControlFamily(ABC):
 
     def check(self) -> None:  # noqa: B027 (most families need none)
         """Refuse environments that cannot be learnt in, before anything is begun."""
+
+    def raise_trouble(self) -> None:  # noqa: B027 (most families need none)
+        """Say what went wrong on the host since somebody last asked."""
 
     @abstractmethod
     def observe(self, state: State) -> jax.Array:

@@ -43,7 +43,7 @@ class GymnasiumFamily(ControlFamily):
             isinstance(one, (tuple, list)) and len(one) == 3 for one in self.vary
         ):
             raise FedrlError(
-                "family.vary must be a list of (keyword, low, high), got " + repr(self.vary)
+                f"family.vary must be a list of (keyword, low, high), got {self.vary!r}"
             )
         if not self.vary:
             raise FedrlError(
@@ -68,7 +68,8 @@ class GymnasiumFamily(ControlFamily):
         longest: int | None = self._shape.time_limit
         if longest is None:
             raise FedrlError(
-                f"{self.environment} does not say when an episode is too long: give a time_limit"
+                f"{self.environment} does not say when an episode is too long: give a time_limit, "
+                "in a file as time_limit = 500 below [family]"
             )
         return longest
 
@@ -98,6 +99,16 @@ class GymnasiumFamily(ControlFamily):
         return continuous
 
     @property
+    def first_action(self) -> int:
+        return 0 if self.continuous else int(self._shape.low[0])
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        if not self.continuous:
+            return None
+        return np.array(self._shape.low, np.float32), np.array(self._shape.high, np.float32)
+
+    @property
     def varied(self) -> tuple[Varied, ...]:
         return tuple(
             Varied(name, low, high, "keyword of the environment", ANYTHING)
@@ -113,6 +124,14 @@ class GymnasiumFamily(ControlFamily):
         from fedrl.families.gymnasium_host import refuse_what_cannot_be_learnt_in
 
         refuse_what_cannot_be_learnt_in(self)
+
+    def raise_trouble(self) -> None:
+        from fedrl.families.gymnasium_host import hall
+
+        place = hall(self)
+        trouble, place.trouble = place.trouble, None
+        if trouble is not None:
+            raise trouble
 
     def constants(self, theta: jax.Array) -> jax.Array:
         return theta
@@ -151,7 +170,10 @@ class GymnasiumFamily(ControlFamily):
     def draw(
         self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        raise FedrlError("a Gymnasium environment cannot be drawn from its observation")
+        raise FedrlError(
+            "a Gymnasium environment cannot be drawn from its observation: make it with "
+            'render_mode="rgb_array", step it with run.policy() and render it yourself'
+        )
 
 
 def gymnasium(

@@ -8,7 +8,11 @@ A state: process, number, seed in two parts, steps, then the observation.
 """
 
 import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -37,6 +41,14 @@ class Shape(NamedTuple):
     actions: int
     continuous: bool
     time_limit: int | None
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    """Bounds of continuous actions; `low` of discrete ones is the number of the first."""
+
+    @property
+    def words(self) -> str:
+        actions = "numbers" if self.continuous else "choices"
+        return f"{self.observation_size} observations, {self.actions} {actions}"
 
 
 def make(environment: str, keywords: dict[str, Any]) -> Any:
@@ -46,15 +58,49 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     _, colon, function = environment.partition(":")
     try:
         if colon and function.isidentifier():
-            return imported(environment)(**keywords)
-        return gymnasium.make(environment, disable_env_checker=True, **keywords)
-    except (ImportError, AttributeError, TypeError, gymnasium.error.Error) as error:
+            env = imported(environment)(**keywords)
+        else:
+            env = gymnasium.make(environment, disable_env_checker=True, **keywords)
+    except Exception as error:  # whatever somebody's module does
         given = f" with {keywords}" if keywords else ""
         raise FedrlError(
-            f"cannot make the environment {environment!r}{given} "
-            f"({type(error).__name__}: {error}): give the id of a registered one, or "
-            "module:function for a function that returns it, and keywords that it has"
+            f"cannot make the environment {environment!r}{given} ({_in_a_line(error)}): give the "
+            "id of a registered one (module:id imports the module that registers it), or "
+            "module:function for a function that returns it, and keywords that it has. Python "
+            "must find the module: run from its folder, or install it"
         ) from None
+    if not all(hasattr(env, name) for name in ("observation_space", "action_space", "step")):
+        raise FedrlError(
+            f"{environment} returned {env!r}, which is not a Gymnasium environment: a function "
+            "that makes one must return it"
+        )
+    return env
+
+
+def _in_a_line(error: Exception) -> str:
+    """What was raised, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error}; {Path(where.filename).name}, line {where.lineno}"
+
+
+@contextmanager
+def _asked(what: str, method: str) -> Iterator[None]:
+    """An environment is asked for something; what goes wrong is its author's to hear of."""
+    try:
+        yield
+    except Exception as error:
+        hint = (
+            ". It must be: def reset(self, *, seed=None, options=None)"
+            if isinstance(error, TypeError) and method == "reset" and "argument" in str(error)
+            else ""
+        )
+        raise FedrlError(f"{method} of {what} raised {_in_a_line(error)}{hint}") from error
+
+
+def _reward(what: str, reward: Any) -> float:
+    if np.ndim(reward) or not isinstance(reward, (int, float, np.number, np.ndarray)):
+        raise FedrlError(f"{what} gave the reward {reward!r}, which is not one number")
+    return float(reward)
 
 
 @cache
@@ -74,11 +120,12 @@ def _shape_of(environment: str, keywords: tuple[tuple[str, float], ...]) -> Shap
     limit = spec.max_episode_steps if spec is not None else None
     (size,) = seen.shape
     if isinstance(does, spaces.Discrete):
-        return Shape(size, int(does.n), False, limit)
+        return Shape(size, int(does.n), False, limit, (float(does.start),))
     if isinstance(does, spaces.Box) and len(does.shape) == 1:
         if not does.is_bounded():
             raise FedrlError(f"{environment} takes {does}: actions must be bounded")
-        return Shape(size, does.shape[0], True, limit)
+        ends = (tuple(float(x) for x in end) for end in (does.low, does.high))
+        return Shape(size, does.shape[0], True, limit, *ends)
     raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
 
 
@@ -97,6 +144,9 @@ class Hall:
         self._free: dict[bytes, list[Any]] = {}
         self._next = 0
         self._lock = threading.Lock()
+        self.trouble: FedrlError | None = None
+        """What an environment did wrong. Compiled programs cannot be left by an exception without a
+        page about JAX, so they go on with what is no number until somebody asks."""
 
     def begin(self, theta: Array, state: Array) -> Array:
         """An episode from its seed, in an environment of its own."""
@@ -107,7 +157,10 @@ class Hall:
         if env is None:
             env = make(self._family.environment, self._family.keywords(theta))
         self._taken[number] = env
-        return self._first(env, number, state[[HIGH, LOW]])
+        return self._first(env, number, state[[HIGH, LOW]], theta)
+
+    def _name(self, theta: Array) -> str:
+        return f"{self._family.environment} with {self._family.keywords(theta)}"
 
     def step(self, theta: Array, action: Array, state: Array, seed: Array | None) -> Array:
         """(reward, terminated, state after, state renewed); without a seed it ends for good."""
@@ -116,7 +169,9 @@ class Hall:
             state = self.begin(theta, state)
         number = int(state[NUMBER])
         env = self._taken[number]
-        seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
+        what = self._name(theta)
+        with _asked(what, "step"):
+            seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
         after[HEAD:] = np.asarray(seen, np.float32)
@@ -124,16 +179,17 @@ class Hall:
         over = terminated or truncated or after[STEPS] >= family.time_limit
         renewed = after
         if over and seed is not None:
-            renewed = self._first(env, number, seed)
+            renewed = self._first(env, number, seed, theta)
         elif over:
             del self._taken[number]
             with self._lock:
                 self._free.setdefault(theta.tobytes(), []).append(env)
-        told = [float(reward), float(terminated), float(over and not terminated)]
+        told = [_reward(what, reward), float(terminated), float(over and not terminated)]
         return np.concatenate([told, after, renewed]).astype(np.float32)
 
-    def _first(self, env: Any, number: int, seed: Array) -> Array:
-        seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
+    def _first(self, env: Any, number: int, seed: Array, theta: Array) -> Array:
+        with _asked(self._name(theta), "reset"):
+            seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
         return np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
 
@@ -184,7 +240,12 @@ def _begin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
     rows = np.asarray(rows)
     flat = rows.reshape(-1, rows.shape[-1])
     v, place = len(family.vary), hall(family)
-    begun = np.stack([place.begin(row[:v], row[v:]) for row in flat])
+    begun = np.full((len(flat), flat.shape[-1] - v), np.nan, np.float32)
+    try:
+        for i, row in enumerate(flat if place.trouble is None else ()):
+            begun[i] = place.begin(row[:v], row[v:])
+    except FedrlError as error:
+        place.trouble = error
     return begun.reshape(*rows.shape[:-1], -1)
 
 
@@ -195,11 +256,14 @@ def _step_rows(family: "GymnasiumFamily", renews: bool, rows: Any) -> Array:
     size = HEAD + family.observation_size
     place = hall(family)
     told = np.full((len(flat), 3 + 2 * size), np.nan, np.float32)
-    for i, row in enumerate(flat):
-        state = row[v + u : v + u + size]
-        if not np.isnan(state[NUMBER]):  # over, in an evaluation
-            seed = row[v + u + size :] if renews else None
-            told[i] = place.step(row[:v], row[v : v + u], state, seed)
+    try:
+        for i, row in enumerate(flat if place.trouble is None else ()):
+            state = row[v + u : v + u + size]
+            if not np.isnan(state[NUMBER]):  # over, in an evaluation
+                seed = row[v + u + size :] if renews else None
+                told[i] = place.step(row[:v], row[v : v + u], state, seed)
+    except FedrlError as error:
+        place.trouble = error
     return told.reshape(*rows.shape[:-1], -1)
 
 
@@ -219,8 +283,9 @@ def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
         first, last = (shape_of(family.environment, family.keywords(theta)) for theta in ends)
         if first[:3] != last[:3]:
             raise FedrlError(
-                f"{family.environment} looks different at the ends of its range ({first}, {last}): "
-                "agents that share a policy must have the same observations and actions"
+                f"{family.environment} looks different at the ends of its range ({first.words}; "
+                f"{last.words}): agents that share a policy must have the same observations and "
+                "actions"
             )
         for env, theta in zip(envs, ends, strict=True):
             _try(env, f"{family.environment} with {family.keywords(theta)}")
@@ -239,20 +304,22 @@ def _try(env: Any, what: str) -> None:
     """A few steps, twice from the same seed."""
     played = []
     for _ in range(2):
-        result = env.reset(seed=7)
+        with _asked(what, "reset"):
+            result = env.reset(seed=7)
         if not isinstance(result, tuple) or len(result) != 2:
             raise FedrlError(f"reset of {what} must return (observation, info), got {result!r}")
         env.action_space.seed(7)
         seen = [result[0]]
         for _ in range(5):
-            told = env.step(env.action_space.sample())
+            with _asked(what, "step"):
+                told = env.step(env.action_space.sample())
             if not isinstance(told, tuple) or len(told) != 5:
                 raise FedrlError(
                     f"step of {what} must return (observation, reward, terminated, truncated, "
                     f"info), got {told!r}"
                 )
             seen.append(told[0])
-            if not np.isfinite(float(told[1])):
+            if not np.isfinite(_reward(what, told[1])):
                 raise FedrlError(f"{what} gave the reward {told[1]}")
             if told[2] or told[3]:
                 break

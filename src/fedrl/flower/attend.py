@@ -25,7 +25,7 @@ from fedrl.flower.settings import AGENT, AgentSettings, Folder
 
 # Seconds before something that ended is started again: at first, and at most.
 SOONEST, LATEST = 0.5, 10.0
-WORKER_LOG, NODE_LOG = "worker.log", "supernode.log"
+WORKER_LOG, PRELOADED_LOG, NODE_LOG = "worker.log", "preloaded.log", "supernode.log"
 # How a worker ends that its settings do not let work.
 REFUSED = 78
 
@@ -71,9 +71,8 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
         try:
             if warm:
                 kept.append(_Kept("the worker", path / WORKER_LOG, lambda: _worker(path)))
-                kept.append(
-                    _Kept("the preloaded ClientApp", path / WORKER_LOG, lambda: _preloaded(path))
-                )
+                log = path / PRELOADED_LOG
+                kept.append(_Kept("the preloaded ClientApp", log, lambda: _preloaded(path)))
             kept.append(
                 _Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings, warm))
             )
@@ -100,7 +99,7 @@ def _worker(path: Path) -> "subprocess.Popen[bytes]":
 
 
 def _preloaded(path: Path) -> "subprocess.Popen[bytes]":
-    return start([sys.executable, "-m", "fedrl.flower.preloaded", str(path)], path / WORKER_LOG)
+    return start([sys.executable, "-m", "fedrl.flower.preloaded", str(path)], path / PRELOADED_LOG)
 
 
 def _supernode(path: Path, settings: AgentSettings, warm: bool) -> "subprocess.Popen[bytes]":

@@ -66,8 +66,22 @@ def _wait_for_registration(folder: Folder, server: "subprocess.Popen[bytes]") ->
 
 def last_words(folder: Folder) -> str:
     """What the server said at last."""
-    log = (folder.server / "fedrl.log").read_text().strip().splitlines()
-    return log[-1].removeprefix("fedrl: ") if log else "without a word"
+    return _last_line(folder.server / "fedrl.log")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text("utf-8").strip().splitlines() if log.exists() else []
+    return lines[-1].removeprefix("fedrl: ") if lines else "without a word"
+
+
+def ended(folder: Folder) -> dict[str, str]:
+    """What `up` has started and runs no longer, and its last words."""
+    running = _running(folder)
+    return {
+        name: _last_line(folder.agent(int(name.split()[1])) / "fedrl.log")
+        for name in _started(folder)
+        if name != "server" and name not in running
+    }
 
 
 def down(folder: Folder) -> list[str]:
@@ -86,18 +100,23 @@ def down(folder: Folder) -> list[str]:
 def status(folder: Folder) -> dict[str, Any]:
     """What is known of a training, and what runs of it on this machine."""
     known = read_status(folder) or {"state": "not begun"}
-    return {**known, "processes": sorted(_running(folder))}
+    return {**known, "processes": sorted(_running(folder)), "ended": ended(folder)}
 
 
-def _running(folder: Folder) -> dict[str, int]:
-    """What `up` has started and still runs, by name."""
+def _started(folder: Folder) -> dict[str, dict[str, Any]]:
+    """Everything that `up` has started."""
     try:
         started = json.loads((folder.path / PROCESSES).read_bytes())
     except (OSError, ValueError):
         return {}
+    return started if isinstance(started, dict) else {}
+
+
+def _running(folder: Folder) -> dict[str, int]:
+    """What `up` has started and still runs, by name."""
     return {
         name: one["pid"]
-        for name, one in started.items()
+        for name, one in _started(folder).items()
         if one["began"] is not None and _began(one["pid"]) == one["began"]
     }
 

@@ -101,6 +101,8 @@ class NetworkWork:
 
     def train(self, state: Federation, E: int, trained: int, scale: float) -> Federation:
         done: Federation = _trained(self._engine, state, self._environment, jnp.int32(E))
+        jax.block_until_ready(done)  # type: ignore[no-untyped-call]
+        self.experiment.family.raise_trouble()
         return done
 
     def shared(self, state: Federation) -> Arrays:
@@ -110,6 +112,7 @@ class NetworkWork:
         numbers = (jnp.int32(self.agent), jnp.int32(trained))
         params, theta = state.agents.learned.params, jnp.asarray(self._theta)
         played = jax.device_get(_played(self.experiment, params, theta, *numbers))
+        self.experiment.family.raise_trouble()
         named = ("return", "discounted_return")
         own = "own_" if self.experiment.learner.personal else ""
         metrics = {own + name: float(x[0]) for name, x in zip(named, played, strict=True)}
