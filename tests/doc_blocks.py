@@ -50,6 +50,7 @@ def carry_out(page: Path, folder: Path) -> None:
     """Do everything that a page says, in its order, as its reader would."""
     names: dict[str, object] = {"__name__": "__main__"}
     modules = set(sys.modules)
+    sys.path.insert(0, str(folder))  # as for a program in this folder
     (folder / "examples").symlink_to(ROOT / "examples")
     with contextlib.chdir(folder):
         for block in blocks(page):
@@ -69,6 +70,7 @@ def carry_out(page: Path, folder: Path) -> None:
                 check_fragment(block.text)
             else:
                 assert block.language == "text", f"{where}: a block in no language we know"
+    sys.path.remove(str(folder))
     for name in set(sys.modules) - modules:
         # Modules that the page wrote; the next page may have others of the same name.
         origin = getattr(sys.modules[name], "__file__", None) or ""

@@ -121,7 +121,14 @@ PPO_ACROBOTS = replace(
 PPO_HALFCHEETAHS = replace(
     HALFCHEETAHS,
     name="halfcheetahs-ppoavg",
-    learner=PPO(actions="continuous", rollout=1024, epochs=10),
+    # Without normalised observations it learns nothing of half-cheetahs in this time.
+    learner=PPO(
+        actions="continuous",
+        rollout=1024,
+        epochs=10,
+        lr=1e-3,
+        personal=Personal(normalisation=True),
+    ),
     E=2,
     updates=100,
     evaluation=Evaluation(every=20, episodes=1),
