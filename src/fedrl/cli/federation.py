@@ -29,9 +29,9 @@ class Init:
     """How the federation is run."""
 
     def run(self) -> int:
+        with_flower()  # before what imports its packages
         from fedrl.flower.init import experiment_named, for_network, init
 
-        with_flower()
         experiment = for_network(experiment_named(self.experiment), self.agents)
         folder = init(self.folder, experiment, self.deployment)
         print(f"{experiment.name}: {experiment.agents} agents; read {folder.path}/inventory.md")
