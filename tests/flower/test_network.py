@@ -22,7 +22,7 @@ from in_process import Federation
 from network import Network, network, of_folder, on_linux, until, with_nginx
 from tiny import TINY
 
-pytestmark = [with_nginx, on_linux, pytest.mark.usefixtures("kept")]
+pytestmark = [with_nginx, on_linux, pytest.mark.network, pytest.mark.usefixtures("kept")]
 
 EXPERIMENT = replace(
     TINY,
