@@ -58,6 +58,9 @@ def hasty():
 
     name = "jax_disable_most_optimizations"
     before = jax.config.read(name)
+    # Programs of both kinds differ in their last bits: neither is to be met among the other's.
+    jax.clear_caches()
     jax.config.update(name, True)
     yield
     jax.config.update(name, before)
+    jax.clear_caches()
