@@ -232,6 +232,15 @@ def kept_in(name, file):
     return [(n, step) for step, values in histories(file) for n in values if n[0] != "_"]
 
 
+def test_parts_of_wandbs_that_began_in_the_same_second_count(runs, tmp_path):
+    path = copied(runs[0], tmp_path)
+    track(path, ["wandb"], progress=False)
+    (folder,) = (path / "trackers" / "wandb").glob("offline-run-*")
+    folder.rename(f"{folder}-1")  # as it is called where there is one of that second already
+    track(path, ["wandb"], progress=False)
+    assert_has_everything_once(path, ["wandb"])
+
+
 def test_our_reader_of_wandbs_files_reads_records_longer_than_a_block(tmp_path):
     logged = {step: {f"number {i}": step + i / 7 for i in range(4000)} for step in (0, 3, 9)}
     run = wandb.init(

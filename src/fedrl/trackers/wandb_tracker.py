@@ -46,7 +46,8 @@ class WandbTracker:
         folder = Path(self._run.settings.sync_dir)
         if self._run.offline:
             # Parts of one run, each from a process, that they put together when they are synced.
-            parts, name = f"*-{self._run.id}", f"run-{self._run.id}.wandb"
+            # A part that begins in the same second as another has "-1" after the id, and so on.
+            parts, name = f"*-{self._run.id}*", f"run-{self._run.id}.wandb"
             self._file = folder / name
             files = folder.parent.glob(f"{parts}/{name}")
             self._kept = {step for file in files for step, _ in histories(file)}
