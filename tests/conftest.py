@@ -51,16 +51,55 @@ def kept(tmp_path_factory):
         yield
 
 
+HASTE = "jax_disable_most_optimizations"
+# XLA's newer generator of code takes most of the time that small programs are compiled in.
+OLDER_GENERATOR = {"xla_cpu_use_fusion_emitters": False}
+# Both for another process.
+HASTY = {
+    HASTE.upper(): "1",
+    "XLA_FLAGS": " ".join(f"--{name}={value}" for name, value in OLDER_GENERATOR.items()).lower(),
+}
+
+
 @pytest.fixture(scope="module")
-def hasty():
-    """For programs that run once or twice: compiled in half the time, with few optimisations."""
+def unoptimised():
+    """For programs that run once or twice: compiled in half the time."""
     import jax
 
-    name = "jax_disable_most_optimizations"
-    before = jax.config.read(name)
+    before = jax.config.read(HASTE)
     # Programs of both kinds differ in their last bits: neither is to be met among the other's.
     jax.clear_caches()
-    jax.config.update(name, True)
+    jax.config.update(HASTE, True)
     yield
-    jax.config.update(name, before)
+    jax.config.update(HASTE, before)
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def hasty(unoptimised):
+    """In a fifth of the time, by another generator of code, which rounds differently."""
+    import jax
+    from jax._src import compiler
+
+    options = compiler.get_compile_options
+
+    def hasty_options(*given, env_options_overrides=None, **more):
+        changed = OLDER_GENERATOR if jax.config.read(HASTE) else {}
+        return options(
+            *given, env_options_overrides=changed | (env_options_overrides or {}), **more
+        )
+
+    compiler.get_compile_options = hasty_options
+    yield
+    compiler.get_compile_options = options
+
+
+@pytest.fixture
+def thorough():
+    """Programs as users get them, also where others are hasty: for those that run for long."""
+    import jax
+
+    before = jax.config.read(HASTE)
+    jax.config.update(HASTE, False)
+    yield
+    jax.config.update(HASTE, before)

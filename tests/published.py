@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import fedrl
-from fedrl.experiment.legs import Programs
+from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.toml import to_toml
 from fedrl.learners.ddpg import DDPG

@@ -100,6 +100,20 @@ def test_what_cannot_be_loaded_is_explained(kind, message):
         from_toml(f'name = "x"\n[family]\nkind = "{kind}"\n[learner]\nkind = "dqn"')
 
 
+def register(folder, package, groups):
+    """Leave what an installer leaves of a package's entry points."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = (
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    )
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    registry.entries.cache_clear()
+
+
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """The package that docs/extending.md describes, as an installer would leave it."""
@@ -109,17 +123,8 @@ def installed(tmp_path, monkeypatch):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
-    info = tmp_path / "sledding-0.1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sledding\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text(
-        "\n".join(
-            f"[{group}]\n" + "\n".join(f"{name} = {value}" for name, value in entries.items())
-            for group, entries in project["entry-points"].items()
-        )
-    )
     monkeypatch.syspath_prepend(tmp_path)
-    registry.entries.cache_clear()
+    register(tmp_path, "sledding", project["entry-points"])
     yield tmp_path
     registry.entries.cache_clear()
     for name in ("sleds", "soft_q", "geometric", "sleds_presets"):
@@ -174,11 +179,7 @@ def test_the_examples_are_short(installed, file):
 
 
 def test_two_packages_with_one_name_are_told_apart(installed):
-    info = installed / "other-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fedrl.families]\nsleds = sleds:Varied\n")
-    registry.entries.cache_clear()
+    register(installed, "other", {"fedrl.families": {"sleds": "sleds:Varied"}})
     with pytest.raises(FedrlError, match="other and sledding both have a family called 'sleds'"):
         registry.load("families", "sleds")
     from sleds import Sleds
@@ -187,11 +188,7 @@ def test_two_packages_with_one_name_are_told_apart(installed):
 
 
 def test_a_preset_that_is_none_is_refused(installed):
-    info = installed / "other-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fedrl.presets]\nodd = sleds:Varied.allowed\n")
-    registry.entries.cache_clear()
+    register(installed, "other", {"fedrl.presets": {"odd": "sleds:Varied.allowed"}})
     with pytest.raises(FedrlError, match="preset 'odd' is property: it must be an Experiment"):
         preset("odd")
 

@@ -58,6 +58,12 @@ def results(path):
     return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
 
 
+def contents(path):
+    """Everything in a folder but the lock, with the time it was written."""
+    files = (file for file in path.rglob("*") if file.name != ".lock")
+    return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
+
+
 SETTINGS = {
     "jax_compilation_cache_dir": None,
     "jax_persistent_cache_min_compile_time_secs": 0.0,

@@ -29,17 +29,16 @@ def compare(
     from fedrl.report.arms import final, interval
     from fedrl.report.html.page import write_page
     from fedrl.report.runs import report_runs
-    from fedrl.report.side_by_side import side_by_side
 
     if not runs:
         raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
     console = Console()
     if html is not None:  # first: a file that cannot be written is said before anything else is
         write_page(runs, Path(html), metric)
-    report_runs(runs, Path(out) if out else runs[0].path / "figures", console, metric)
+    folder = Path(out) if out else runs[0].path / "figures"
+    arms, splits = report_runs(runs, folder, console, metric)
     if html is not None:
         console.print(f"page: {html}", highlight=False, soft_wrap=True)
-    arms, splits = side_by_side(runs, metric)
     return pd.DataFrame(
         [[str(interval(final(arm, split))) for split in splits] for arm in arms],
         index=[arm.label for arm in arms],

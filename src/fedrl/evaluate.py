@@ -30,16 +30,17 @@ def greedy_returns(
     episodes: int,
     gamma: float,
     own: bool = False,
-    first: int | jax.Array = 0,
+    numbers: jax.Array | None = None,
 ) -> Returns:
     """Play every model (first axis of each leaf) in every environment (rows of theta).
 
     All models start an environment's episodes from the same states, which depend on the
-    environment's number; `first` is that of the first row. With `own`, model i is played in
-    environment i only.
+    environment's number; they are counted from 0 unless `numbers` says otherwise. With `own`, model
+    i is played in environment i only.
     """
     constants = jax.vmap(family.constants)(theta)
-    states = _starts(family, key, first + jnp.arange(theta.shape[0]), episodes)
+    numbers = jnp.arange(theta.shape[0]) if numbers is None else numbers
+    states = _starts(family, key, numbers, episodes)
     n_models = jax.tree.leaves(models)[0].shape[0]
     environments = _of_environments(family)
     if own:

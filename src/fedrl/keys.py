@@ -36,6 +36,11 @@ def replicate_keys(seed: int | jax.Array, replicates: jax.Array, purpose: Purpos
     return jax.vmap(lambda replicate: replicate_key(seed, replicate, purpose))(replicates)
 
 
+def with_numbers(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    """The keys below `key` with these numbers."""
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+
+
 def numbered(key: jax.Array, count: int) -> jax.Array:
     """Keys 0..count-1 below `key`: those of a few are the first ones of many."""
-    return jax.vmap(lambda number: jax.random.fold_in(key, number))(jax.numpy.arange(count))
+    return with_numbers(key, jax.numpy.arange(count))

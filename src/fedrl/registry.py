@@ -59,7 +59,7 @@ def entries(group: Group) -> tuple[Entry, ...]:
 def load(group: Group, name: str) -> Any:
     """What has this name, or is at `module:Name`."""
     if ":" in name:
-        return _loaded(name, f"{SINGULAR[group]} {name!r}")
+        return loaded(name, f"{SINGULAR[group]} {name!r}")
     found = [entry for entry in entries(group) if entry.name == name]
     if not found:
         raise unknown_name(SINGULAR[group], name, (entry.name for entry in entries(group)))
@@ -70,7 +70,7 @@ def load(group: Group, name: str) -> Any:
             f"{' or '.join(entry.target for entry in found)}"
         )
     (entry,) = found
-    return _loaded(entry.target, f"{SINGULAR[group]} {name!r} of {entry.package}")
+    return loaded(entry.target, f"{SINGULAR[group]} {name!r} of {entry.package}")
 
 
 def name_of(group: Group, kind: type) -> str:
@@ -98,7 +98,8 @@ def _package(point: Any) -> str:
     return point.dist.name if point.dist is not None else "an unknown package"
 
 
-def _loaded(target: str, what: str) -> Any:
+def loaded(target: str, what: str) -> Any:
+    """What `module:Name` names; an error in words about `what` if it cannot be had."""
     module = target.partition(":")[0]
     try:
         return imported(target)

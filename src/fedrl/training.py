@@ -22,23 +22,31 @@ def train(
     out: str | Path = "runs",
     progress: bool = True,
     track: Sequence[str] = (),
+    wave: int | None = None,
 ) -> Run:
     """Carry out an experiment in a folder of its own below `out`.
 
     A run that was interrupted is continued, one that is finished is returned as it is. `track`
-    names where else it is to be seen: tensorboard, wandb, mlflow.
+    names where else it is to be seen: tensorboard, wandb, mlflow. `wave` says how many agents work
+    side by side, which changes no result; chosen to fit the machine unless given.
     """
     of_kind("experiment", experiment, Experiment)
     trackers = trackers_named(track)
-    (directory,) = begin([experiment], Path(out))
-    go_on(directory, Console(quiet=not progress), trackers)
+    (directory,) = begin([experiment], Path(out), wave=wave)
+    go_on(directory, Console(quiet=not progress), trackers, wave)
     return Run(directory.path)
 
 
-def resume(path: str | Path, *, progress: bool = True, track: Sequence[str] = ()) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    progress: bool = True,
+    track: Sequence[str] = (),
+    wave: int | None = None,
+) -> Run:
     """Continue an interrupted run."""
     trackers = trackers_named(track)
-    go_on(RunDirectory.open(Path(path)), Console(quiet=not progress), trackers)
+    go_on(RunDirectory.open(Path(path)), Console(quiet=not progress), trackers, wave)
     return Run(path)
 
 

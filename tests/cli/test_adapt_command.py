@@ -14,7 +14,7 @@ from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import to_toml
 from fedrl.report.arms import arms_of
 from published import PERSONAL, publish
-from tiny import TINY
+from tiny import TINY, contents
 
 OWN = "own environment"
 
@@ -36,12 +36,6 @@ def adapted(run):
         folders += run.path.glob(f"adapted/personal-{method}-*")
     assert len(folders) == 2
     return folders
-
-
-def contents(path):
-    """Everything in a folder but the lock, with the time it was written."""
-    files = (file for file in path.rglob("*") if file.name != ".lock")
-    return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
 
 
 def words(text):

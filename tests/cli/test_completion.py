@@ -1,6 +1,5 @@
 """What bash offers when Tab is pressed."""
 
-import shutil
 import subprocess
 
 import pytest
@@ -26,7 +25,6 @@ def script(tmp_path_factory):
     return path
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

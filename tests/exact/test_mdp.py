@@ -10,6 +10,8 @@ from conftest import random_problem
 from fedrl.exact import mdp
 from fedrl.exact.lanes import mean_over_agents, to_every_agent, to_lanes
 
+pytestmark = pytest.mark.usefixtures("hasty")
+
 
 @pytest.fixture(autouse=True)
 def _double_precision():

@@ -29,6 +29,7 @@ from published import (
     same_bits,
     start,
 )
+from tiny import contents, results
 
 THETAS = [0.25, 1.5]
 
@@ -52,16 +53,6 @@ def adapted(run):
         return made[method]
 
     return adapt
-
-
-def results(path):
-    return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
-
-
-def contents(path):
-    """Everything in a folder but the lock, with the time it was written."""
-    files = (file for file in path.rglob("*") if file.name != ".lock")
-    return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
 
 
 def returns(run):

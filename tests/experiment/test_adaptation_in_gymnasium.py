@@ -11,7 +11,7 @@ from gymnasium import spaces
 from fedrl import FedrlError
 from fedrl.experiment.host_loop import Adapted
 from fedrl.experiment.run_directory import named_leaves
-from fedrl.learners import learner, replay
+from fedrl.learners import replay
 from published import PENDULUM, PERSONAL, is_private, models, publish, same_bits
 from tiny import LEARNER, TINY
 
@@ -211,7 +211,7 @@ def test_batches_consist_of_what_was_met(plain, monkeypatch):
         jax.debug.callback(lambda x: batches.append(replay.unpack(np.asarray(x), 4)), picked)
         return picked
 
-    monkeypatch.setattr(learner, "sample", watched)
+    monkeypatch.setattr(replay, "sample", watched)
     env = Fake(4, spaces.Discrete(2))
     plain.adapt(env, method="n-update", updates=20, every=20, episodes=1, progress=False)
     jax.effects_barrier()

@@ -13,7 +13,7 @@ import pytest
 import fedrl
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import to_toml
-from tiny import TINY
+from tiny import TINY, results
 
 # Seconds of training: a few hundred legs of a few milliseconds.
 EXPERIMENT = replace(TINY, name="killed", updates=260_000, evaluation=Evaluation(800, 1))
@@ -39,10 +39,6 @@ def begin(tmp_path_factory):
         )
 
     return start
-
-
-def results(path):
-    return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
 
 
 @pytest.fixture(scope="module")

@@ -21,36 +21,25 @@ from fedrl.experiment.toml import read_experiment
 from fedrl.keys import Purpose
 from fedrl.progress import Silence
 from fedrl.training import resume
-from tiny import TINY, Died, DiesAfter
+from tiny import TINY, Died, DiesAfter, contents, results
 
 ALONE = replace(TINY, E=inf)
 LEGS = 4  # evaluations after 0, 20, 40 and 60 updates
 
-
-pytestmark = pytest.mark.usefixtures("kept")
+pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
 @pytest.fixture(scope="module")
-def run(kept, tmp_path_factory):
+def run(kept, hasty, tmp_path_factory):
     return fedrl.train(TINY, out=tmp_path_factory.mktemp("runs"), progress=False)
 
 
 @pytest.fixture(scope="module")
-def alone(kept, tmp_path_factory):
+def alone(kept, hasty, tmp_path_factory):
     return fedrl.train(ALONE, out=tmp_path_factory.mktemp("runs"), progress=False)
 
 
-def results(path):
-    return {name: (path / name).read_bytes() for name in ("metrics.csv", "models.npz")}
-
-
-def contents(path):
-    """Everything in a folder but the lock, with the time it was written."""
-    files = (file for file in path.rglob("*") if file.name != ".lock")
-    return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
-
-
-def test_a_run_knows_how_long_it_took_all_processes_together(kept, tmp_path, monkeypatch):
+def test_a_run_knows_how_long_it_took_all_processes_together(tmp_path, monkeypatch):
     seconds = iter(range(0, 10_000, 100))  # of a clock that is looked at
 
     class Clock:
@@ -434,6 +423,7 @@ def test_a_checkpoint_of_other_shapes_is_not_used(stopped, run):
 
 def test_a_checkpoint_from_elsewhere_in_the_plan_is_not_used(stopped, run, monkeypatch):
     monkeypatch.setattr(plan, "STRETCH", plan.STRETCH * 15 / plan.stretch(TINY))
+    monkeypatch.setattr(plan, "SHORTEST", 1)
     assert len(list(plan.plan(TINY))) == 7  # a round each instead of two
     (warning,) = go_on(stopped)
     assert "pauses at other places" in warning

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedrl import Experiment, FedrlError
 from fedrl.experiment import plan as plan_module
-from fedrl.experiment.legs import Programs
 from fedrl.experiment.plan import plan, stretch
 from fedrl.experiment.presets import PRESETS, preset
+from fedrl.experiment.programs import Programs
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
@@ -22,6 +22,7 @@ from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
+from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
 
 PARTS = {
@@ -29,6 +30,7 @@ PARTS = {
     "survives": Survives,
     "evaluation": Evaluation,
 }
+OF_LEARNER = {"personal": Personal, "memory": Memory}
 FAMILIES = {
     "cartpoles": (CartPoles, DQN),
     "acrobots": (Acrobots, DQN),
@@ -40,11 +42,13 @@ FAMILIES = {
 def build(changes, family="cartpoles"):
     """An experiment from settings named as in a file: `learner.lr` and so on."""
     kinds = dict(zip(("family", "learner"), FAMILIES[family], strict=True)) | PARTS
-    tables = {"": {"E": 10, "updates": 1000}, "learner.personal": {}} | {n: {} for n in kinds}
+    tables = {"": {"E": 10, "updates": 1000}} | {n: {} for n in kinds}
+    tables |= {f"learner.{name}": {} for name in OF_LEARNER}
     for path, value in changes.items():
         table, _, name = path.rpartition(".")
         tables[table][name] = value
-    tables["learner"] = {"personal": Personal(**tables["learner.personal"])} | tables["learner"]
+    inner = {name: kind(**tables[f"learner.{name}"]) for name, kind in OF_LEARNER.items()}
+    tables["learner"] = inner | tables["learner"]
     parts = {name: kind(**tables[name]) for name, kind in kinds.items()}
     return Experiment(**({"name": "any"} | parts | tables[""]))
 
@@ -68,6 +72,9 @@ VALID = {
     "learner.gamma": st.floats(0, 1, exclude_max=True),
     "learner.batch": sizes,
     "learner.replay": st.integers(1, 2**23),
+    "learner.memory.dtype": st.sampled_from(["float32", "float16", "bfloat16"]),
+    "learner.memory.layout": st.sampled_from(["pairs", "once"]),
+    "learner.memory.n_step": st.integers(1, 50),
     "learner.learning_starts": counts,
     "learner.update_every": st.integers(1, 1000),
     "learner.trains": st.sampled_from(["everything", "shared", "nothing"]),
@@ -148,8 +155,15 @@ OF_FAMILY = {
 }
 
 
+def fitting(drawn):
+    """The same, with enough to learn from in the memory."""
+    steps = drawn.get("learner.memory.n_step", 1)
+    starts = {"learner.learning_starts": max(drawn.get("learner.learning_starts", 100), steps)}
+    return drawn | starts
+
+
 def valid_settings(family):
-    return st.fixed_dictionaries({}, optional=VALID | OF_FAMILY[family])
+    return st.fixed_dictionaries({}, optional=VALID | OF_FAMILY[family]).map(fitting)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -248,6 +262,9 @@ OTHER = {
     "learner.gamma": 0.5,
     "learner.batch": 17,
     "learner.replay": 17,
+    "learner.memory.dtype": "float16",
+    "learner.memory.layout": "once",
+    "learner.memory.n_step": 17,
     "learner.learning_starts": 17,
     "learner.update_every": 2,
     "learner.target_every": 17,
@@ -412,6 +429,7 @@ def test_a_plan_is_the_whole_training(updates, E, every):
         for units in (1, 7, 100):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(plan_module, "STRETCH", units * 1e10 / stretch(experiment))
+                patch.setattr(plan_module, "SHORTEST", 1)
                 consistent(experiment)
 
 
@@ -434,12 +452,15 @@ def traced(experiment):
     number = jax.ShapeDtypeStruct((), np.int32)
     programs = Programs(experiment)
     theta = jax.eval_shape(programs.thetas, number)
-    federation = jax.eval_shape(programs.init, number, theta)
+    agents = np.arange(experiment.agents)
+    training = jax.ShapeDtypeStruct((experiment.agents, *theta.shape[1:]), theta.dtype)
+    federation = jax.eval_shape(programs.init, number, training, agents)
     for communicates in (True, False):
         train = partial(programs.train, communicates=communicates)
-        assert jax.eval_shape(train, federation, number, theta, number, number) == federation
-    after, record, _ = jax.eval_shape(programs.evaluate, federation, number, theta, number)
-    assert after == federation
+        after = jax.eval_shape(train, federation, number, training, agents, number, number)
+        assert after == federation
+    params = federation.agents.learned.params
+    record = jax.eval_shape(programs.evaluate, params, number, theta, number)
     return record
 
 
@@ -457,7 +478,7 @@ SMALL_OF_FAMILY = {
 def test_settings_that_are_accepted_can_be_traced(data, family):
     known = SMALL | OF_FAMILY[family]
     strategies = known | {n: s for n, s in SMALL_OF_FAMILY.items() if n in known}
-    drawn = data.draw(st.fixed_dictionaries(strategies))
+    drawn = data.draw(st.fixed_dictionaries(strategies).map(fitting))
     experiment = build(drawn, family)
     models = 1 + (experiment.agents if isinf(experiment.E) else 0)
     shape = (models, experiment.agents + experiment.held_out)

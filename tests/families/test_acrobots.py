@@ -11,6 +11,7 @@ from fedrl.families import CONTROL_FAMILIES, Acrobots
 from fedrl.families.acrobots import _derivative
 from parity import recorded, running, stepping
 
+pytestmark = pytest.mark.usefixtures("hasty")
 FAMILY = Acrobots(length=(0.5, 1.5))
 from_every_state, free_run = stepping(FAMILY), running(FAMILY)
 THETAS = [(0.5, 1.0), (1.0, 1.0), (1.5, 1.0), (0.5, 0.7), (1.5, 1.3)]

@@ -10,6 +10,7 @@ from fedrl import FedrlError
 from fedrl.families import CONTROL_FAMILIES, CartPoles
 from parity import recorded, running, stepping
 
+pytestmark = pytest.mark.usefixtures("hasty")
 LENGTHS = [0.2, 0.6, 1.0, 1.8]
 FAMILY = CartPoles()
 from_every_state, free_run = stepping(FAMILY), running(FAMILY)

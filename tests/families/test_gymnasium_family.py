@@ -156,6 +156,7 @@ def test_a_run_that_is_resumed_goes_on_with_new_episodes(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fedrl.experiment.driver._Pause.over", lambda self: True)
     monkeypatch.setattr("fedrl.experiment.plan.STRETCH", 1.0)
+    monkeypatch.setattr("fedrl.experiment.plan.SHORTEST", 1)
     with pytest.raises(KeyboardInterrupt):
         carry_out(directory, Stop())
     hall.cache_clear()  # as in a new process

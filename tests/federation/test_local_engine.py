@@ -8,15 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrl.experiment.legs import Replicates
 from fedrl.experiment.plan import Leg
+from fedrl.experiment.replicates import Replicates
 from fedrl.families import CartPoles
 from fedrl.federation.agent import Survives, agent_keys, batch_draws, step_draws
 from fedrl.federation.aggregate import Mean, mean
 from fedrl.federation.local_engine import FIRST_RESET, LocalEngine
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN
+from fedrl.learners.memory import Memory
 from fedrl.learners.replay import Transition
+from obvious_memory import ObviousMemory
 from tiny import TINY, begin, go_on
 
 LEARNER = DQN(
@@ -50,6 +52,11 @@ NOTHING_KEPT = replace(
     survives=Survives(replay=False, optimizer=False, target=False),
     initialisation="per-agent",
 )
+
+
+def with_memory(engine, *settings, **named):
+    learner = replace(engine.learner, memory=Memory(*settings, **named))
+    return replace(engine, learner=learner)
 
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
@@ -109,15 +116,9 @@ class ObviousAgent:
         self.begin_memory()
 
     def begin_memory(self):
-        self.memory, self.oldest = [], 0
-        self.explore(self.learner.learning_starts)
-
-    def remember(self, transition):
-        if len(self.memory) < self.learner.replay:
-            self.memory.append(transition)
-        else:
-            self.memory[self.oldest] = transition
-            self.oldest = (self.oldest + 1) % len(self.memory)
+        learner = self.learner
+        self.memory = ObviousMemory(learner.memory, learner.replay, learner.gamma)
+        self.explore(learner.learning_starts)
 
     def explore(self, steps):
         for _ in range(steps):
@@ -125,18 +126,21 @@ class ObviousAgent:
             updates = np.int32(self.updates)
             action, _ = self.act(self.learned.params, self.state, (), draws.action, updates)
             after, reward, terminated = self.move(self.state, action, self.constants)
-            self.remember((self.state, action[None], reward, after, terminated))
+            cut = self.age + 1 == self.family.time_limit
+            self.memory.remember(self.state, action, reward, after, terminated, cut)
             self.state, self.steps, self.age = after, self.steps + 1, self.age + 1
-            if terminated or self.age == self.family.time_limit:
+            if terminated or cut:
                 self.state, self.age, self.episodes = draws.reset, 0, self.episodes + 1
 
     def unit(self):
         uniform = np.asarray(self.draw_batch(self.keys, np.int32(self.updates)).pick)
-        picked = [self.memory[int(u * np.float32(len(self.memory)))] for u in uniform]
-        columns = (np.array(column, np.float32) for column in zip(*picked, strict=True))
+        picked = self.memory.recall(uniform)
+        columns = [np.array(column, np.float32) for column in zip(*picked, strict=True)]
+        several = self.learner.memory.n_step > 1
+        batch = Transition(*columns[:5], columns[5] if several else None)
         self.updates += 1
         number = np.int32(self.updates)
-        self.learned, _ = self.update(self.learned, Transition(*columns), (), number)
+        self.learned, _ = self.update(self.learned, batch, (), number)
         self.explore(self.learner.update_every)
 
 
@@ -188,8 +192,15 @@ def obvious_agents(engine, rounds, E, replicate=0):
         (ALONE, 1, 60),
         (NOTHING_KEPT, 5, 8),
         (EPISODES, 2, 3),
+        (with_memory(ALONE, "float16"), 1, 60),
+        (with_memory(ENGINE, layout="once"), 4, 15),
+        (with_memory(EPISODES, n_step=3), 2, 3),
+        (with_memory(NOTHING_KEPT, "bfloat16", "once", 2), 5, 8),
     ],
-    ids=["one agent", "two agents", "E = inf", "nothing kept", "episodes"],
+    ids=[
+        *("one agent", "two agents", "E = inf", "nothing kept", "episodes"),
+        *("float16", "observations once", "three steps in a row", "all of it"),
+    ],
 )
 def test_the_engine_does_what_a_plain_loop_does(engine, rounds, E):
     ours = trained(engine, rounds, E)
@@ -395,9 +406,13 @@ def test_an_agent_that_waits_for_another_does_not_change():
     assert same(soon.rows[0, :stored], late.rows[0, :stored])
 
 
-@pytest.mark.parametrize("episodes", [6, 40], ids=["memory", "full memory"])
-def test_an_agent_in_episodes_does_not_depend_on_where_it_waited(episodes):
-    whole, parts = trained(EPISODES, 1, episodes), trained(EPISODES, episodes, 1)
+@pytest.mark.parametrize(
+    ("engine", "episodes"),
+    [(EPISODES, 6), (EPISODES, 40), (with_memory(EPISODES, "float16", "once", 3), 40)],
+    ids=["memory", "full memory", "memory of another kind"],
+)
+def test_an_agent_in_episodes_does_not_depend_on_where_it_waited(engine, episodes):
+    whole, parts = trained(engine, 1, episodes), trained(engine, episodes, 1)
     assert (whole.clock.stored > 100).all() == (episodes == 40)
     assert same(whole.clock, parts.clock)
     assert same(whole.agents, parts.agents)

@@ -20,12 +20,13 @@ from fedrl.experiment.launch import begin as made
 from fedrl.experiment.presets import preset
 from fedrl.federation.agent import Survives
 from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import chosen, server_keys
+from fedrl.federation.state import chosen, server_keys
+from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
 from fedrl.training import resume
 from tiny import LEARNER, TINY, Died, DiesAfter, begin, go_on, results
 
-pytestmark = pytest.mark.usefixtures("kept", "hasty")
+pytestmark = pytest.mark.usefixtures("kept", "unoptimised")
 
 WEIGHTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 SOME = replace(
@@ -41,7 +42,7 @@ E = 6
 
 
 @pytest.fixture(scope="module")
-def advance(kept, hasty):
+def advance(kept, unoptimised):
     """Rounds, each with a communication or not."""
 
     @partial(jax.jit, static_argnums=0)
@@ -241,7 +242,12 @@ def run(kept, hasty, tmp_path_factory):
     return fedrl.train(experiment, out=tmp_path_factory.mktemp("runs"), progress=False)
 
 
-def test_a_run_that_was_interrupted_ends_as_one_that_was_not(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("memory", [Memory(), Memory("float16"), Memory("bfloat16", "once", 3)])
+def test_a_run_that_was_interrupted_ends_as_one_that_was_not(run, memory, tmp_path, monkeypatch):
+    if memory != Memory():
+        learner = replace(SOME.learner, memory=memory)
+        other = replace(run.experiment, learner=learner)
+        run = fedrl.train(other, out=tmp_path / "whole", progress=False)
     monkeypatch.setattr(driver._Pause, "over", lambda self: True)
     (directory,) = made([run.experiment], tmp_path)
     for legs in (2, 1):

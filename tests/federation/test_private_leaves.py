@@ -15,7 +15,7 @@ from scipy import stats
 
 from fedrl import FedrlError
 from fedrl.evaluate import greedy_returns
-from fedrl.experiment.legs import Programs
+from fedrl.experiment.programs import Programs, with_own
 from fedrl.experiment.settings import Evaluation
 from fedrl.families import CartPoles
 from fedrl.federation.agent import Survives
@@ -369,9 +369,10 @@ TOGETHER = replace(TINY, learner=DISCRETE, agents=AGENTS, held_out=2, evaluation
 
 def test_an_agents_own_model_is_evaluated_in_its_own_environment_and_the_average_everywhere():
     federation = arbitrary(TOGETHER.engine)
-    evaluate = jax.jit(Programs(TOGETHER).evaluate)
-    _, record, models = jax.device_get(evaluate(federation, 0, THETAS, 20))
     params = federation.agents.learned.params
+    evaluate = jax.jit(Programs(TOGETHER).evaluate)
+    record = jax.device_get(evaluate(params, 0, THETAS, 20))
+    models = with_own(record.average, params, TOGETHER)
     expected = jax.tree.map(lambda leaf: np.concatenate([leaf.mean(0)[None], leaf]), params)
     for ours, theirs in zip(*map(jax.tree.leaves, (models, expected)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
@@ -405,7 +406,8 @@ def test_every_model_is_evaluated_where_it_is_wanted_and_once(kind, E, evaluatio
     learner = replace(DISCRETE, personal=KINDS[kind])
     experiment = replace(TOGETHER, learner=learner, E=E, evaluation=evaluation)
     federation = arbitrary(experiment.engine)
-    _, record, _ = jax.eval_shape(Programs(experiment).evaluate, federation, 0, THETAS, 20)
+    params = federation.agents.learned.params
+    record = jax.eval_shape(Programs(experiment).evaluate, params, 0, THETAS, 20)
     for found, shape in ((record.returns, returns), (record.own, own)):
         assert (found and found.undiscounted.shape) == shape
 

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from types import ModuleType
 
 import gymnasium
@@ -19,6 +20,7 @@ from fedrl.flower.gymnasium_work import GymnasiumWork
 from fedrl.flower.messages import METRICS, Instruction
 from fedrl.flower.settings import AgentSettings
 from fedrl.flower.worker import agent_in
+from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
 from fedrl.learners.replay import unpack
 from in_process import Federation, agents_of
@@ -133,17 +135,52 @@ def test_what_an_agent_remembers_is_what_has_happened(kind):
     assert set(action.tolist()) == {0, 1}
 
 
+@pytest.mark.parametrize("kind", ["World", "Ends"])
+def test_whatever_the_memory_nothing_is_learnt_that_has_not_happened(kind):
+    """Rounds end in the middle of episodes, and episodes in the middle of rows."""
+    learner = replace(LEARNER, memory=Memory(layout="once", n_step=2), gamma=0.5)
+    work = work_in(kind, replace(EXPERIMENT, learner=learner))
+    state = work.begin({})
+    one, two = {}, {}
+    for _ in range(4):
+        before = len(work.env.done)
+        state = work.train(state, 3, 0, 1.0)
+        steps = work.env.done[before:]
+        one |= {seen.tobytes(): (action, after, over) for seen, action, after, over in steps}
+        for (seen, action, between, _), (again, _, after, over) in pairwise(steps):
+            if np.array_equal(between, again):
+                two[seen.tobytes()] = (action, after, over)
+    uniform = np.arange(256, dtype=np.float32) / 256
+    recalled = jax.jit(lambda *given: learner.recalled(*given, 4))
+    batch = jax.device_get(recalled(state.rows, state.recent, uniform, state.stored))
+    assert len(np.unique(batch.observation, axis=0)) > 3
+    cut = set()
+    for seen, action, reward, after, over, discount in zip(*batch, strict=True):
+        steps = {1.0: 1, 1.5: 2}[float(reward)]
+        taken, then, ended = (one if steps == 1 else two)[seen.tobytes()]
+        assert (taken, ended) == (action[0], over)
+        assert discount == (0 if over else 0.5**steps)
+        if not over:
+            np.testing.assert_array_equal(after, then)
+            cut |= {seen.tobytes()} if steps == 1 else set()
+    # Of those that were cut off only the newest is still known.
+    assert len(cut) <= 1
+
+
 @pytest.mark.parametrize(
-    ("kind", "worth"),
+    ("kind", "worth", "memory"),
     [
         # A time limit is no end: 1 + 0.9 + 0.9**2 + ...
-        ("World", 10.0),
+        ("World", 10.0, Memory()),
+        ("World", 10.0, Memory("bfloat16", "once", 2)),
+        ("World", 10.0, Memory(n_step=3)),
         # From a step that is known to be the last of five: what follows it is worth nothing.
-        ("Ends", None),
+        ("Ends", None, Memory()),
+        ("Ends", None, Memory("float16", "once")),
     ],
 )
-def test_values_are_those_of_the_theory(kind, worth):
-    learner = replace(LEARNER, lr=3e-3, replay=512, batch=32, hidden=(16,))
+def test_values_are_those_of_the_theory(kind, worth, memory):
+    learner = replace(LEARNER, lr=3e-3, replay=512, batch=32, hidden=(16,), memory=memory)
     work = work_in(kind, replace(EXPERIMENT, learner=learner))
     state = work.begin({})
     for trained in range(0, 1500, 500):
@@ -234,17 +271,20 @@ def instruction(number, model, **changed):
     return Instruction(**plain | changed)
 
 
-def test_killed_and_started_again_it_goes_on_to_the_last_bit(tmp_path):
+@pytest.mark.parametrize("memory", [Memory(), Memory("bfloat16", "once", 3)])
+def test_killed_and_started_again_it_goes_on_to_the_last_bit(tmp_path, memory):
     """The environment's episode is over then: so it is in every round, for all."""
+    experiment = replace(EXPERIMENT, learner=replace(EXPERIMENT.learner, memory=memory))
 
     def fresh(name):
-        return Agent(tmp_path / name, work_in(), EXPERIMENT.digest)
+        return Agent(tmp_path / name, work_in(experiment=experiment), experiment.digest)
 
     one, model = fresh("one"), {}
     for number in range(1, 4):
-        said = one.answer(instruction(number, model))
+        asked = instruction(number, model, experiment=experiment.digest)
+        said = one.answer(asked)
         for _ in range(2):
-            again = fresh("other").answer(instruction(number, model))
+            again = fresh("other").answer(asked)
             assert all(said.shared[n].tobytes() == again.shared[n].tobytes() for n in said.shared)
             said.metrics.pop("seconds", None)
             again.metrics.pop("seconds")

@@ -34,6 +34,7 @@ from parity import recorded, stepping
 from probes import Aim, EndedOrCutOff, Pendulum
 from tiny import begin, go_on
 
+pytestmark = pytest.mark.usefixtures("hasty")
 OBSERVATIONS, ACTIONS, BATCH = 3, 2, 6
 TERMINATED = np.array([0, 1, 0, 0, 1, 0], bool)
 SMALL = DDPG(
@@ -816,6 +817,7 @@ def test_every_step_of_our_pendulum_is_gymnasiums():
     assert Pendulum().time_limit == limit
 
 
+@pytest.mark.usefixtures("thorough")
 def test_ddpg_swings_a_pendulum_up():
     # Random actions return -1200, good controllers -150: what is above -300 swings it up and keeps
     # it there. An actor may get lost where tanh is flat, so one of three is allowed to.

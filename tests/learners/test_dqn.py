@@ -13,6 +13,7 @@ from fedrl.federation.aggregate import Mean
 from fedrl.federation.local_engine import LocalEngine
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
+from fedrl.learners.memory import Memory
 from fedrl.learners.replay import Transition
 from finite_differences import slopes
 from probes import Choice, ConstantReward, Delayed, Endless, Observed
@@ -197,7 +198,7 @@ CORNERS = np.array([0.0, 2.0**-23, 0.25, 0.5, 0.999, 1 - 2.0**-23, 1 - 2.0**-24]
 
 def test_the_ring_holds_the_newest_transitions_and_gives_no_empty_slot():
     capacity, size = 5, 2 * 2 + 1 + 2
-    rows = replay.empty(capacity, 2, 1)
+    rows = Memory().empty(capacity, 2, 1)
     assert rows.shape == (capacity, size)
     obvious = deque(maxlen=capacity)
     store, sample = jax.jit(replay.store), jax.jit(replay.sample)

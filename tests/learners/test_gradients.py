@@ -9,6 +9,7 @@ from conftest import random_problem
 from fedrl.exact.mdp import MDPs
 from fedrl.learners.tabular import Agents, ProjPAvg, SoftPAvg
 
+pytestmark = pytest.mark.usefixtures("hasty")
 GAMMA = 0.8
 LR = 1e-3
 

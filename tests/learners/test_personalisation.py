@@ -18,6 +18,7 @@ from fedrl.learners.replay import Transition
 from finite_differences import slopes
 
 OBSERVATIONS, ACTIONS, EMBEDDING, BATCH = 3, 2, 4, 6
+pytestmark = pytest.mark.usefixtures("hasty")
 EVERYTHING = Personal(embedding=EMBEDDING, head=True, normalisation=True)
 SIZES = {"hidden": (6, 5), "gamma": 0.9, "batch": BATCH, "personal": EVERYTHING}
 DISCRETE = DQN(**SIZES, lr=0.01)

@@ -3,12 +3,12 @@
 import shutil
 
 import pytest
+from playwright import sync_api
 
 from fedrl.report.html.page import write_page
 from pages import ALONE, trained
 from tiny import TINY
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.usefixtures("kept", "hasty"),

@@ -10,6 +10,7 @@ from tests import obvious_numpy
 import fedrl
 from conftest import random_problem
 
+pytestmark = pytest.mark.usefixtures("hasty")
 SETTINGS = {"gamma": 0.9, "E": 2, "iterations": 6, "lr": 0.1}
 
 

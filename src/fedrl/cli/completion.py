@@ -63,12 +63,12 @@ class Completion:
 def first_words() -> dict[str, list[str]]:
     """What may follow a command that takes a name."""
     from fedrl import catalogue, registry
-    from fedrl.cli.listing import sections
+    from fedrl.cli.listing import names
 
     return {
         "run": [entry.name for entry in registry.entries("presets")],
         "reproduce": list(catalogue.TARGETS),
-        "list": [n for kind, names in sections() for n in names if "reproduce" not in kind],
+        "list": names(),
     }
 
 

@@ -29,7 +29,7 @@ class Init:
     """How the federation is run."""
 
     def run(self) -> int:
-        with_flower()  # before what imports its packages
+        with_flower()
         from fedrl.flower.init import experiment_named, for_network, init
 
         experiment = for_network(experiment_named(self.experiment), self.agents)
@@ -51,10 +51,10 @@ class Up:
     """Show the training there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
+        with_flower()
         from fedrl.flower.everything import down, up
         from fedrl.flower.processes import until_told
 
-        with_flower()
         folder = _folder(self.folder)
         with until_told():
             up(folder, self.track)
@@ -127,9 +127,9 @@ class Server:
     """Show the training there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
+        with_flower()
         from fedrl.flower.serve import serve
 
-        with_flower()
         last = ""
 
         def tell(status: dict[str, Any]) -> None:
@@ -155,10 +155,10 @@ class Agent:
     """Keep nothing in memory between rounds: slower, but nothing runs while it waits."""
 
     def run(self) -> int:
+        with_flower()
         from fedrl.flower.attend import attend
         from fedrl.flower.settings import Folder
 
-        with_flower()
         try:
             attend(Folder(self.folder), self.id, _say, warm=not self.cold)
         except KeyboardInterrupt:
@@ -167,7 +167,7 @@ class Agent:
 
 
 def with_flower() -> None:
-    """Say what to install where Flower is missing."""
+    """Say what to install where Flower is missing; before anything that imports its packages."""
     from importlib.util import find_spec
 
     from fedrl.errors import FedrlError

@@ -29,7 +29,7 @@ class List:
 
 
 def sections() -> Iterator[tuple[str, dict[str, str]]]:
-    """Every name with a line about it, by what it is for."""
+    """What experiments are made of: every name with a line about it, by what it is for."""
     from fedrl import catalogue, registry
 
     def registered(group: registry.Group) -> dict[str, str]:
@@ -45,17 +45,23 @@ def sections() -> Iterator[tuple[str, dict[str, str]]]:
     yield "aggregators", registered("aggregators")
     yield "tabular families", ours(catalogue.TABULAR_FAMILIES)
     yield "tabular algorithms", ours(catalogue.TABULAR_ALGORITHMS)
-    yield "for `fedrl reproduce`", catalogue.TARGETS
+
+
+def names() -> list[str]:
+    """Everything that `fedrl list NAME` says more about."""
+    return [name for _, entries in sections() for name in entries]
 
 
 def _print_everything(console: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from fedrl import catalogue
+
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("name", no_wrap=True)  # there to be copied, so never cut off
     table.add_column("what it is")
-    for kind, entries in sections():
+    for kind, entries in (*sections(), ("for `fedrl reproduce`", catalogue.TARGETS)):
         table.add_row(f"[bold]{kind}[/]")
         for name, what in entries.items():
             table.add_row(f"  {escape(name)}", escape(what))
@@ -88,13 +94,13 @@ def _find(name: str) -> Any:
 
     groups: tuple[registry.Group, ...] = ("families", "learners", "aggregators")
     if ":" in name:
-        return registry.load("families", name)
+        return registry.loaded(name, repr(name))
     for group in groups:
         if any(entry.name == name for entry in registry.entries(group)):
             return registry.load(group, name)
     for known in (catalogue.TABULAR_FAMILIES, catalogue.TABULAR_ALGORITHMS):
         if name in known:
-            return registry.load("families", known[name][0])
+            return registry.imported(known[name][0])
     if name in catalogue.TABULAR_PRESETS:
         from fedrl.experiment.tables import TABULAR_PRESETS
 
@@ -103,8 +109,7 @@ def _find(name: str) -> Any:
         from fedrl.experiment.presets import preset
 
         return preset(name)
-    names = (name for kind, entries in sections() for name in entries if "reproduce" not in kind)
-    raise unknown_name("name", name, names)
+    raise unknown_name("name", name, names())
 
 
 def _settings(kind: type) -> Any:

@@ -11,11 +11,13 @@ from fedrl.cli.commands import Reproduce, Theory
 from fedrl.cli.completion import Completion
 from fedrl.cli.federation import Agent, Federation, Server
 from fedrl.cli.listing import List
+from fedrl.cli.machines import Join
 from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show, Track
 from fedrl.errors import FedrlError
 
 Others = (
     Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Join, tyro.conf.subcommand("join")]
     | Annotated[Track, tyro.conf.subcommand("track")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]

@@ -3,11 +3,13 @@
 The arguments follow from the settings of the preset, so they can only be read once it is known.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+
+from fedrl.cli.machines import Machines
 
 if TYPE_CHECKING:
     from fedrl.experiment.settings import Experiment
@@ -55,6 +57,8 @@ def run(arguments: list[str]) -> int:
         """Also run without communication (E = inf, which gives Baseline too) and compare."""
         track: tuple[str, ...] = ()
         """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
+        machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
+        """Where the work is done."""
         dry_run: bool = False
         """Print the experiment as TOML, and where it would go, and do nothing."""
 
@@ -85,7 +89,10 @@ def run(arguments: list[str]) -> int:
             print(f"# {command.out / one.directory_name}")
         return 0
     trackers = [trackers_named(command.track) for _ in experiments]
-    return carry_out_and_report(begin(experiments, command.out), trackers)
+    machines = command.machines
+    with machines.together():
+        directories = begin(experiments, command.out, wave=machines.wave)
+        return carry_out_and_report(directories, trackers, machines.wave)
 
 
 def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experiment", list[str]]:
@@ -96,8 +103,8 @@ def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experi
     from fedrl.errors import FedrlError
 
     changed: dict[str, Any] = {}
-    for field, group in KINDS.items():
-        flag = f"--{field}"
+    for setting, group in KINDS.items():
+        flag = f"--{setting}"
         words = [part for word in arguments for part in _split(word, flag)]
         if flag not in words:
             continue
@@ -109,8 +116,8 @@ def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experi
         kind = registry.load(group, name)
         try:
             family = changed.get("family", experiment.family)
-            default = field == "learner" and hasattr(kind, "for_actions")
-            changed[field] = kind.for_actions(family.continuous) if default else kind()
+            fitting = getattr(kind, "for_actions", None)  # of learners
+            changed[setting] = fitting(family.continuous) if fitting else kind()
         except (TypeError, FedrlError) as error:
             raise FedrlError(
                 f"{flag} {name} has settings that must be given: write them into a TOML file and "

@@ -1,11 +1,12 @@
 """The commands about runs: start, continue, report, evaluate, show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from fedrl.cli.machines import Machines
 from fedrl.compilation import use_compilation_cache
 
 if TYPE_CHECKING:
@@ -23,13 +24,17 @@ class Resume:
     """The run's folder."""
     track: tuple[str, ...] = ()
     """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
+    machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
+    """Where the work is done."""
 
     def run(self) -> int:
         from fedrl.experiment.run_directory import RunDirectory
         from fedrl.trackers.registry import trackers_named
 
         trackers = trackers_named(self.track)
-        return carry_out_and_report([RunDirectory.open(self.run_dir)], [trackers])
+        directory = RunDirectory.open(self.run_dir)
+        with self.machines.together():
+            return carry_out_and_report([directory], [trackers], self.machines.wave)
 
 
 @dataclass(frozen=True)
@@ -233,7 +238,9 @@ def grouped(
 
 
 def carry_out_and_report(
-    directories: "list[RunDirectory]", trackers: "list[dict[str, Tracker]]"
+    directories: "list[RunDirectory]",
+    trackers: "list[dict[str, Tracker]]",
+    wave: int | None = None,
 ) -> int:
     """Take runs to their end, one after the other and each with its trackers; compare them."""
     from rich.console import Console
@@ -248,7 +255,7 @@ def carry_out_and_report(
     for directory, watching in zip(directories, trackers, strict=True):
         if directory.finished:
             console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
-        go_on(directory, console, watching)
+        go_on(directory, console, watching, wave)
         runs.append(Run(directory.path))
     report_runs(runs, runs[0].path / "figures", console)
     return 0

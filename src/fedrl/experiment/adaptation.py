@@ -16,7 +16,7 @@ import numpy as np
 from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.files import Array
-from fedrl.experiment.legs import Programs, Start
+from fedrl.experiment.programs import Programs, Start
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.federation.agent import stacked
 from fedrl.keys import Purpose, numbered, replicate_key
@@ -118,7 +118,7 @@ def experiment_of(how: Adaptation, experiment: Experiment, environments: int) ->
     if experiment.unit == "updates":
         # No more than there will be to remember.
         seen = updates * learner.update_every + learner.learning_starts
-        learner = replace(learner, replay=min(learner.replay, seen))
+        learner = replace(learner, replay=min(learner.replay, seen // learner.memory.n_step))
     return replace(
         experiment.without_communication(),
         name=f"{experiment.name}-{how.method}",

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint, metrics
-from fedrl.experiment.legs import Replicates
+from fedrl.experiment.machines import Training, training
 from fedrl.experiment.plan import Leg, plan
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.tracking import tracked
@@ -40,9 +40,15 @@ class Watcher(Protocol):
 
 
 def carry_out(
-    directory: RunDirectory, watcher: Watcher, trackers: Mapping[str, Tracker] | None = None
+    directory: RunDirectory,
+    watcher: Watcher,
+    trackers: Mapping[str, Tracker] | None = None,
+    wave: int | None = None,
 ) -> None:
-    """Run, or go on with, the experiment of a directory until it is finished."""
+    """Run, or go on with, the experiment of a directory until it is finished.
+
+    `wave`: agents that work side by side; changes no result.
+    """
     while_tracked = tracked(directory, trackers or {}, say=watcher.say, warn=watcher.warn)
     with directory.locked():
         if directory.finished:
@@ -52,7 +58,7 @@ def carry_out(
         directory.sweep()
         experiment = directory.experiment
         legs = list(plan(experiment))
-        replicates = Replicates(experiment, start=directory.start())
+        replicates = training(experiment, directory.start(), wave)
         first = _restore(directory, replicates, legs, watcher.warn)
         watcher.begin(sum(map(_work, legs)), sum(map(_work, legs[:first])))
         if first == 0:
@@ -63,7 +69,7 @@ def carry_out(
             for number, leg in enumerate(legs[first:], first):
                 share = _work(leg) / experiment.seeds
 
-                def advance(seeds: int, share: float = share) -> None:
+                def advance(seeds: float, share: float = share) -> None:
                     watcher.advance(seeds * share)
                     interrupts.wanted()
 
@@ -84,7 +90,9 @@ def carry_out(
                             leg.trained,
                             replicates.export(),
                         )
-                    directory.spend(-since + (since := time.monotonic()))
+                    now = time.monotonic()
+                    directory.spend(now - since)
+                    since = now
                 if interrupts.wanted() and not last:
                     raise KeyboardInterrupt
             directory.finish(named_leaves(replicates.models()))
@@ -100,7 +108,7 @@ def _work(leg: Leg) -> float:
 
 def _restore(
     directory: RunDirectory,
-    replicates: Replicates,
+    replicates: Training,
     legs: list[Leg],
     warn: Callable[[str], None],
 ) -> int:

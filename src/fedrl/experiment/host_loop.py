@@ -14,9 +14,9 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
 from fedrl.families.gymnasium_host import executed
-from fedrl.federation.agent import Keys, batch_draws, improve
-from fedrl.learners import replay
+from fedrl.federation.agent import Keys, batch_draws, improve, nothing_recent
 from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.memory import Recent
 from fedrl.learners.replay import Transition
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def adapt_in(
     keys = Keys(*jax.random.split(jax.random.key(seed)))
     act, learn = host_programs(family, learner, keys)
     greedy = jax.jit(learner.policy)
-    state = learner.adopt(params), replay.empty(learner.replay, *family.remembered)
+    rows = learner.memory.empty(learner.replay, *family.remembered)
+    state = learner.adopt(params), rows, nothing_recent(family, learner)
 
     def evaluate(trained: int) -> float:
         total = 0.0
@@ -94,12 +95,13 @@ def adapt_in(
         steps, age = steps + 1, age + 1
         due = steps >= learner.learning_starts and steps % learner.update_every == 0
         learnt += due
-        state = learn(*state, transition, steps - 1, learnt, due)
-        observation = following
         over = terminated or truncated or age >= longest
         one_more = due if unit == "updates" else over
         done += one_more
         evaluated = one_more and (done % every == 0 or done == updates)
+        # An evaluation cuts the episode off, too.
+        state = learn(*state, transition, over or evaluated, steps - 1, learnt, due)
+        observation = following
         anew = None
         if evaluated:
             found.append((done, evaluate(done)))
@@ -130,24 +132,30 @@ def host_programs(
         draws = learner.acting_draws(jax.random.fold_in(keys.acting, step), family.actions)
         return learner.act(learned.params, observation, noise, draws, updates)
 
-    def update(learned: Learned, rows: jax.Array, stored: jax.Array, number: jax.Array) -> Learned:
+    def update(
+        learned: Learned, memory: tuple[jax.Array, Recent], stored: jax.Array, number: jax.Array
+    ) -> Learned:
         draws = batch_draws(family, learner, keys, number)
-        return improve(family, learner, learned, rows, stored, number, draws)[0]
+        return improve(family, learner, learned, memory, stored, number, draws)[0]
 
     def learn(
         learned: Learned,
         rows: jax.Array,
+        recent: Recent,
         transition: Transition,
+        cut: jax.Array,
         stored: jax.Array,
         number: jax.Array,
         due: jax.Array,
-    ) -> tuple[Learned, jax.Array]:
+    ) -> tuple[Learned, jax.Array, Recent]:
+        memory = learner.memory
         learned = learner.witness(learned, transition.observation)
-        rows = replay.store(rows, replay.pack(transition), stored)
+        row, recent = memory.row(recent, transition, cut, stored, learner.gamma)
+        rows = memory.store(rows, row, stored)
         learned = jax.lax.cond(
-            due, lambda: update(learned, rows, stored + 1, number), lambda: learned
+            due, lambda: update(learned, (rows, recent), stored + 1, number), lambda: learned
         )
-        return learned, rows
+        return learned, rows, recent
 
     return act, jax.jit(learn, donate_argnums=1)
 

@@ -6,20 +6,21 @@ from pathlib import Path
 from rich.console import Console
 
 from fedrl.experiment.driver import carry_out
-from fedrl.experiment.legs import Start
+from fedrl.experiment.layout import refuse_unless_everybody_takes_part
 from fedrl.experiment.memory import refuse_what_does_not_fit
+from fedrl.experiment.programs import Start
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.settings import Experiment
-from fedrl.learners.replay import row_bytes
 from fedrl.progress import RunProgress, Silence
 from fedrl.trackers.tracker import Tracker
 
 
 def begin(
-    experiments: list[Experiment], out: Path, start: Start | None = None
+    experiments: list[Experiment], out: Path, start: Start | None = None, wave: int | None = None
 ) -> list[RunDirectory]:
     """Their folders; none is made if one of them cannot be carried out here."""
     for experiment in experiments:
+        refuse_unless_everybody_takes_part(experiment, wave)
         experiment.family.check()
         experiment.aggregator.promise(experiment.rounds)
         refuse_what_does_not_fit(experiment)
@@ -29,8 +30,9 @@ def begin(
 def in_words(experiment: Experiment) -> str:
     """What is about to be done, for people."""
     E = f"E = {int(experiment.E)}" if experiment.communicates else "no communication"
-    rows = experiment.agents * experiment.seeds * experiment.learner.replay
-    megabytes = rows * row_bytes(*experiment.family.remembered) / 1e6
+    learner = experiment.learner
+    rows = experiment.agents * experiment.seeds * learner.replay
+    megabytes = rows * learner.memory.row_bytes(*experiment.family.remembered) / 1e6
     if experiment.participants < experiment.agents:
         E += f" with {experiment.participants} agents at a time"
     words = (
@@ -42,14 +44,17 @@ def in_words(experiment: Experiment) -> str:
 
 
 def go_on(
-    directory: RunDirectory, console: Console, trackers: Mapping[str, Tracker] | None = None
+    directory: RunDirectory,
+    console: Console,
+    trackers: Mapping[str, Tracker] | None = None,
+    wave: int | None = None,
 ) -> None:
     """Take a run to its end, telling how it goes."""
     if console.quiet:
-        carry_out(directory, Silence(), trackers)
+        carry_out(directory, Silence(), trackers, wave)
         return
     with RunProgress(directory.path.name, console) as progress:
         if not directory.finished:
             progress.say(in_words(directory.experiment))
             progress.say(f"results: {directory.path}")
-        carry_out(directory, progress, trackers)
+        carry_out(directory, progress, trackers, wave)

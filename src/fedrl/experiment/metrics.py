@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from fedrl.experiment.files import Array
-from fedrl.experiment.legs import Record
 from fedrl.experiment.plan import Leg
+from fedrl.experiment.programs import Record
 from fedrl.experiment.settings import Experiment
 
 COLUMNS = (

@@ -5,16 +5,20 @@ stretches begin and end changes nothing else.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
+from fedrl.experiment.layout import weights
 from fedrl.experiment.settings import Experiment
+from fedrl.federation.local_engine import BLOCK
 
 # Weights of a network times batch times agents times units, in a stretch of one seed: some seconds
 # on a core.
 STRETCH = 1e10
 # What an environment step on the host adds, in weights times batch.
 STEP = 4e5
+# Units in a stretch, however many agents there are: random numbers are drawn for blocks of units,
+# and shorter ones would draw some for nothing.
+SHORTEST = BLOCK
 
 
 class Leg(NamedTuple):
@@ -99,9 +103,7 @@ def _split(leg: Leg, longest: int, communicates: bool) -> Iterator[Leg]:
 def stretch(experiment: Experiment) -> int:
     """Units that one seed works on for a few seconds."""
     family, learner = experiment.family, experiment.learner
-    widths = (family.observation_size, *learner.hidden, family.actions)
-    weights = sum(inputs * outputs for inputs, outputs in pairwise(widths))
-    of_unit = weights * learner.samples + STEP * learner.update_every
+    of_unit = weights(experiment) * learner.samples + STEP * learner.update_every
     if experiment.unit == "episodes":
-        of_unit *= family.time_limit
-    return max(int(STRETCH / (of_unit * experiment.agents)), 1)
+        return max(int(STRETCH / (of_unit * family.time_limit * experiment.agents)), 1)
+    return max(int(STRETCH / (of_unit * experiment.agents)), SHORTEST)

@@ -152,9 +152,10 @@ WIRED_CARTPOLES = replace(
 WIRED_EMBEDDING = Personal(embedding=8, embedding_lr=1e-2)
 
 PERSONALISED = tuple(
-    replace(personalised(replace(base, agents=agents)), name=f"{personalised(base).name}{suffix}")
+    replace(one, name=f"{one.name}{suffix}")
     for base in (CARTPOLES, ACROBOTS, HALFCHEETAHS, HOPPERS)
     for agents, suffix in ((5, ""), (10, "-10"))
+    for one in (personalised(replace(base, agents=agents)),)
 )
 
 PRESETS = {

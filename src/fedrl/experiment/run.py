@@ -23,7 +23,7 @@ from fedrl.experiment.adaptation import (
 from fedrl.experiment.files import Array
 from fedrl.experiment.host_loop import Adapted, adapt_in
 from fedrl.experiment.launch import begin, go_on
-from fedrl.experiment.legs import Programs
+from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.keys import Purpose

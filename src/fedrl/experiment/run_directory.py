@@ -29,7 +29,7 @@ from fedrl.experiment.files import (
     write_arrays,
     write_atomically,
 )
-from fedrl.experiment.legs import Programs, Start
+from fedrl.experiment.programs import Programs, Start
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import from_toml, to_toml
 

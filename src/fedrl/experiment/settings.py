@@ -105,6 +105,7 @@ class Experiment(Named):
                 "of theirs: leave it out"
             )
         self.learner.check(self.family.name, self.family.continuous, self.unit)
+        self.learner.memory.check(self.family.name, self.family.actions, self.family.continuous)
         self._refuse_what_cannot_be_aggregated()
         self._refuse_too_long()
         between = max(self.evaluation.every, self.E if self.communicates else 1)

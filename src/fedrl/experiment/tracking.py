@@ -15,13 +15,12 @@ from fedrl.trackers.tracker import TrackedRun, Tracker
 FOLDER = "trackers"
 
 Say = Callable[[str], None]
-Tell = Callable[[str], None]
 
 
 @contextmanager
 def tracked(
     directory: RunDirectory, trackers: Mapping[str, Tracker], *, say: Say, warn: Say
-) -> Iterator[Tell]:
+) -> Iterator[Say]:
     """Something to tell new lines of metrics to, while trackers look on."""
     if not trackers:
         yield lambda rows: None

@@ -28,6 +28,14 @@ State = Any
 Constants = Any
 
 
+def stretched(
+    action: np.ndarray[Any, Any], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """An action in [-1, 1] as one between these bounds."""
+    within: np.ndarray[Any, Any] = np.clip(low + (action + 1) / 2 * (high - low), low, high)
+    return within.astype(low.dtype)
+
+
 @dataclass(frozen=True)
 class Varied:
     """A constant that differs between the environments of a family, uniform on [low, high]."""
@@ -86,9 +94,7 @@ class ControlFamily(ABC):
             return action + self.first_action
         if self.action_bounds is None:
             return action
-        low, high = self.action_bounds
-        within: np.ndarray[Any, Any] = np.clip(low + (action + 1) / 2 * (high - low), low, high)
-        return within.astype(np.float32)
+        return stretched(action, *self.action_bounds)
 
     @property
     def remembered(self) -> tuple[int, int]:

@@ -100,7 +100,8 @@ class GymnasiumFamily(ControlFamily):
 
     @property
     def first_action(self) -> int:
-        return 0 if self.continuous else int(self._shape.low[0])
+        first: int = self._shape.first
+        return first
 
     @property
     def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
+from fedrl.families.control_family import stretched
 from fedrl.registry import imported
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ class Shape(NamedTuple):
     actions: int
     continuous: bool
     time_limit: int | None
+    first: int = 0
+    """The number of the first discrete action."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    """Bounds of continuous actions; `low` of discrete ones is the number of the first."""
+    """Bounds of continuous actions."""
 
     @property
     def words(self) -> str:
@@ -120,12 +123,12 @@ def _shape_of(environment: str, keywords: tuple[tuple[str, float], ...]) -> Shap
     limit = spec.max_episode_steps if spec is not None else None
     (size,) = seen.shape
     if isinstance(does, spaces.Discrete):
-        return Shape(size, int(does.n), False, limit, (float(does.start),))
+        return Shape(size, int(does.n), False, limit, first=int(does.start))
     if isinstance(does, spaces.Box) and len(does.shape) == 1:
         if not does.is_bounded():
             raise FedrlError(f"{environment} takes {does}: actions must be bounded")
-        ends = (tuple(float(x) for x in end) for end in (does.low, does.high))
-        return Shape(size, does.shape[0], True, limit, *ends)
+        low, high = (tuple(float(x) for x in end) for end in (does.low, does.high))
+        return Shape(size, does.shape[0], True, limit, low=low, high=high)
     raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
 
 
@@ -271,8 +274,7 @@ def executed(space: Any, action: Array) -> Any:
     """An environment's own action; ours are numbers from 0 on, or vectors in [-1, 1]."""
     if hasattr(space, "n"):
         return int(np.ravel(action)[0]) + int(space.start)
-    low, high = space.low, space.high
-    return np.clip(low + (action + 1) / 2 * (high - low), low, high).astype(space.dtype)
+    return stretched(action, space.low, space.high)
 
 
 def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
@@ -43,6 +44,13 @@ class Aggregator(ABC):
     def apply(self, stacked: Any, communication: Communication) -> Any:
         """One tree from trees stacked along the first axis of each leaf, in agent order."""
 
+    def across(self, axis: str, stacked: Any, communication: Communication) -> Any:
+        """The same where each device along a mesh's axis has an equal part of the agents.
+
+        Every device gets everybody's parameters and applies the aggregator to them.
+        """
+        return self.apply(gathered(axis, stacked), communication)
+
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
@@ -73,13 +81,52 @@ class Mean(Aggregator):
     def apply(self, stacked: Any, communication: Communication) -> Any:
         if not self.weights:
             return mean(stacked)
-        weights = jnp.asarray(self.weights)[communication.agents]
-        return jax.tree.map(lambda leaves: _weighted(leaves, weights), stacked)
+        return _weighted_mean(stacked, jnp.asarray(self.weights)[communication.agents])
+
+    def across(self, axis: str, stacked: Any, communication: Communication) -> Any:
+        """Each device averages its agents, and the averages go around."""
+        if not self.weights:
+            return mean_across(axis, stacked)
+        weights = jnp.asarray(self.weights).reshape(jax.lax.axis_size(axis), -1)
+        here = _weighted_mean(stacked, weights[jax.lax.axis_index(axis)])
+        return _weighted_mean(_one_from_each(axis, here), weights.sum(1))
 
 
 def mean(stacked: Any) -> Any:
     """The plain average of trees stacked along the first axis of each leaf."""
     return jax.tree.map(_mean, stacked)
+
+
+def mean_across(axis: str, stacked: Any) -> Any:
+    """The same where each device along a mesh's axis has an equal part of the trees.
+
+    In a fixed order, whatever the devices' own sums would do; one average each is sent.
+    """
+    return mean(_one_from_each(axis, mean(stacked)))
+
+
+def gathered(axis: str, stacked: Any) -> Any:
+    """Everybody's trees, in order, on every device along a mesh's axis."""
+    parts = _one_from_each(axis, stacked)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
+
+
+def _one_from_each(axis: str, tree: Any) -> Any:
+    """Every device's tree, stacked, in one collective for all leaves of a kind."""
+    leaves, structure = jax.tree.flatten(tree)
+    found = list(leaves)
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        flat = jnp.concatenate([leaves[i].reshape(-1) for i in places])
+        everybody = jax.lax.all_gather(flat, axis)
+        ends = np.cumsum([leaves[i].size for i in places])[:-1]
+        for i, part in zip(places, jnp.split(everybody, ends, axis=1), strict=True):
+            found[i] = part.reshape(-1, *leaves[i].shape)
+    return jax.tree.unflatten(structure, found)
+
+
+def _weighted_mean(stacked: Any, weights: jax.Array) -> Any:
+    return jax.tree.map(lambda leaves: _weighted(leaves, weights), stacked)
 
 
 def _mean(leaves: jax.Array) -> jax.Array:

@@ -33,45 +33,31 @@ from fedrl.federation.agent import (
     step_draws,
 )
 from fedrl.federation.aggregate import Aggregator, Communication
-from fedrl.keys import Purpose, numbered, replicate_key
-from fedrl.learners import replay
+from fedrl.federation.state import (
+    Environments,
+    Federation,
+    ServerKeys,
+    chosen,
+    put_back,
+    server_keys,
+    some,
+    unless_waiting,
+    where_active,
+)
+from fedrl.keys import Purpose, replicate_key, with_numbers
+from fedrl.launches import few_launches
 from fedrl.learners.learner import Learner
 
 Tree = TypeVar("Tree")
 
 # Environment steps whose random numbers are drawn together, in whole units.
 BLOCK = 32
+# Units that are written out one after the other where launches of kernels are what takes the time.
+UNROLLED = 4
 # The "step" whose numbers an agent's first world is made from; steps count from 0.
 FIRST_RESET = (1 << 32) - 1
 
 Unit = Literal["updates", "episodes"]
-
-
-class Federation(NamedTuple):
-    """The whole state of one replicate: agents first, but for the clock of agents in lock-step."""
-
-    agents: Agent
-    rows: jax.Array
-    clock: Clock
-    model: Any
-    """What the server sent last: the shared leaves, once."""
-    communications: jax.Array
-    """How often it did."""
-
-
-class ServerKeys(NamedTuple):
-    """Roots of the server's random numbers."""
-
-    choosing: jax.Array
-    noise: jax.Array
-
-
-class Environments(NamedTuple):
-    """The constants of a replicate's agents, and the keys of all random numbers."""
-
-    constants: Constants
-    keys: Keys
-    server: ServerKeys
 
 
 class Draws(NamedTuple):
@@ -96,6 +82,8 @@ class LocalEngine:
     initialisation: Literal["shared", "per-agent"]
     communicates: bool
     seed: int
+    axis: str | None = None
+    """Of a mesh of devices, over which the agents are spread; each device then has some of them."""
 
     @property
     def lockstep(self) -> bool:
@@ -107,33 +95,34 @@ class LocalEngine:
         key = replicate_key(self.seed, replicate, Purpose.ENVIRONMENTS)
         return self.family.sample(key, self.agents)
 
-    def environments(self, replicate: jax.Array, theta: jax.Array) -> Environments:
-        """The agents' environments; their random numbers do not depend on theta."""
-        return self.environments_of(replicate, jnp.arange(self.agents), theta)
-
-    def environments_of(
-        self, replicate: jax.Array, agents: jax.Array, theta: jax.Array
+    def environments(
+        self, replicate: jax.Array, theta: jax.Array, agents: jax.Array | None = None
     ) -> Environments:
-        """The environments of some of the agents, by number."""
+        """The environments of all agents, or of those with these numbers.
+
+        Their random numbers do not depend on theta.
+        """
+        agents = jnp.arange(self.agents) if agents is None else agents
         keys = jax.vmap(lambda agent: agent_keys(self.seed, replicate, agent))(agents)
         constants = jax.vmap(self.family.constants)(theta)
         return Environments(constants, keys, server_keys(self.seed, replicate))
 
-    def first_params(self, replicate: jax.Array) -> Any:
-        """Parameters that nobody has trained, for every agent."""
+    def first_params(self, replicate: jax.Array, agents: jax.Array | None = None) -> Any:
+        """Parameters that nobody has trained, for all agents or those with these numbers."""
         key = replicate_key(self.seed, replicate, Purpose.NETWORK)
         family, learner = self.family, self.learner
+        agents = jnp.arange(self.agents) if agents is None else agents
 
         def untrained(key: jax.Array) -> Any:
             return learner.init(key, family.observation_size, family.actions).params
 
         if self.initialisation == "shared":
-            params = stacked(untrained(jax.random.fold_in(key, 0)), self.agents)
+            params = stacked(untrained(jax.random.fold_in(key, 0)), agents.size)
         else:
-            params = jax.vmap(untrained)(numbered(key, self.agents))
+            params = jax.vmap(untrained)(with_numbers(key, agents))
         # Also where everything else is shared, an embedding is the agent's own from the start.
         key = replicate_key(self.seed, replicate, Purpose.EMBEDDING)
-        return jax.vmap(learner.personal.with_new_embeddings)(params, numbered(key, self.agents))
+        return jax.vmap(learner.personal.with_new_embeddings)(params, with_numbers(key, agents))
 
     def init(self, params: Any, environments: Environments) -> Federation:
         """Agents with these parameters that have explored just enough to begin to learn."""
@@ -147,7 +136,7 @@ class LocalEngine:
         worlds = jax.vmap(world)(environments.keys.acting, environments.constants)
         n = worlds.steps.shape[0]
         agents = Agent(first, worlds, stacked(nothing_seen(), n))
-        rows = stacked(replay.empty(learner.replay, *family.remembered), n)
+        rows = stacked(learner.memory.empty(learner.replay, *family.remembered), n)
         zero = jnp.zeros(() if self.lockstep else (n,), jnp.int32)
         model = jax.tree.map(lambda leaf: leaf[0], self.learner.split(params)[0])
         begun = Federation(agents, rows, Clock(zero, zero, zero), model, jnp.int32(0))
@@ -162,9 +151,9 @@ class LocalEngine:
             if self.participants == self.agents:
                 federation = self._local_work(federation, environments, E)
             else:
-                chosen = self._chosen(federation, environments)
-                some = self._local_work(*_some(federation, environments, chosen), E)
-                federation = _put_back(federation, some, chosen)
+                who = self._chosen(federation, environments)
+                after = self._local_work(*some(federation, environments, who), E)
+                federation = put_back(federation, after, who)
             return self._communicate(federation, environments) if self.communicates else federation
 
         return _repeat(rounds, one_round, federation)
@@ -175,18 +164,33 @@ class LocalEngine:
         return chosen(key, self.agents, self.participants)
 
     def _communicate(self, federation: Federation, environments: Environments) -> Federation:
-        # Only what is shared leaves the agents, and only that comes back.
-        shared, _ = self.learner.split(federation.agents.learned.params)
-        who = self._chosen(federation, environments)
-        communication = Communication(
-            before=federation.model if self.initialisation == "shared" else None,
-            agents=who,
-            key=jax.random.fold_in(environments.server.noise, federation.communications),
-        )
+        shared = self.offered(federation)
         if self.participants < self.agents:
+            who = self._chosen(federation, environments)
             shared = jax.tree.map(lambda leaf: leaf[who], shared)
-        model = self.aggregator.apply(shared, communication)
+        model = self.aggregated(
+            shared, federation.model, federation.communications, environments.server
+        )
         return self.receive(federation, model, environments)
+
+    def offered(self, federation: Federation) -> Any:
+        """What leaves the agents: only what is shared, and only that comes back."""
+        shared, _ = self.learner.split(federation.agents.learned.params)
+        return shared
+
+    def aggregated(
+        self, shared: Any, before: Any, communications: jax.Array, server: ServerKeys
+    ) -> Any:
+        """What the server makes of it, after so many communications."""
+        choosing = jax.random.fold_in(server.choosing, communications)
+        communication = Communication(
+            before=before if self.initialisation == "shared" else None,
+            agents=chosen(choosing, self.agents, self.participants),
+            key=jax.random.fold_in(server.noise, communications),
+        )
+        if self.axis is None:
+            return self.aggregator.apply(shared, communication)
+        return self.aggregator.across(self.axis, shared, communication)
 
     def receive(self, federation: Federation, model: Any, environments: Environments) -> Federation:
         """Every agent gets the shared leaves from the server."""
@@ -219,16 +223,29 @@ class LocalEngine:
     ) -> Federation:
         """E units (or episodes) of every agent, in blocks that share the drawing of numbers."""
         if self.unit == "updates":
+            size = self._block
 
-            def block(i: jax.Array, federation: Federation) -> Federation:
+            def block(
+                count: jax.Array | int, federation: Federation, unroll: int | None = None
+            ) -> Federation:
                 draws = self._block_draws(federation.clock, environments.keys)
                 return _repeat(
-                    jnp.minimum(E - i * self._block, self._block),
+                    count,
                     lambda j, federation: self._unit(federation, environments, _at(draws, j)),
                     federation,
+                    unroll,
                 )
 
-            return _repeat((E + self._block - 1) // self._block, block, federation)
+            if few_launches():
+                # A loop of known length needs no host to say when it ends; what is left does.
+                unroll = min(UNROLLED, size)
+                whole = _repeat(E // size, lambda _, now: block(size, now, unroll), federation)
+                return block(E % size, whole)
+            return _repeat(
+                (E + size - 1) // size,
+                lambda i, now: block(jnp.minimum(E - i * size, size), now),
+                federation,
+            )
 
         enough = federation.agents.seen.episodes + E
 
@@ -264,7 +281,7 @@ class LocalEngine:
         clock = clock._replace(updates=clock.updates + 1)
         after = federation._replace(agents=learnt, clock=clock)
         if enough is not None:
-            after = _unless_waiting(federation, after, enough)
+            after = unless_waiting(federation, after, enough)
         if self.learner.update_every == 1:
             return self._interact(after, environments, _at(draws.steps, 0), enough)
         return _repeat(
@@ -282,17 +299,18 @@ class LocalEngine:
     ) -> Federation:
         """One environment step of every agent that is not waiting."""
         agents, rows, clock = federation[:3]
+        memory = self.learner.memory
         agents, new = jax.vmap(
             partial(interact, self.family, self.learner), in_axes=(0, self._clock_axis, 0, 0)
         )(agents, clock, environments.constants, draws)
         if enough is not None:
             # A waiting agent writes what is there already.
             active = federation.agents.seen.episodes < enough
-            new = _where(active, new, jax.vmap(replay.next_row)(rows, clock.stored))
-        rows = jax.vmap(replay.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
+            new = where_active(active, new, jax.vmap(memory.next_row)(rows, clock.stored))
+        rows = jax.vmap(memory.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
         clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)
         after = federation._replace(agents=agents, rows=rows, clock=clock)
-        return after if enough is None else _unless_waiting(federation, after, enough)
+        return after if enough is None else unless_waiting(federation, after, enough)
 
     def _block_draws(self, clock: Clock, keys: Keys) -> Draws:
         """The random numbers of the next units: units first, then steps in a unit, then agents."""
@@ -322,47 +340,14 @@ class LocalEngine:
         return None if self.lockstep else 0
 
 
-def server_keys(seed: int, replicate: jax.Array) -> ServerKeys:
-    """Keys of the server of one replicate."""
-    purposes = (Purpose.CHOOSING, Purpose.NOISE)
-    return ServerKeys(*(replicate_key(seed, replicate, purpose) for purpose in purposes))
-
-
-def chosen(key: jax.Array, agents: int, participants: int) -> jax.Array:
-    """The numbers of agents drawn without replacement, ascending."""
-    if participants == agents:
-        return jnp.arange(agents)
-    return jnp.sort(jax.random.permutation(key, agents)[:participants])
-
-
-def _some(
-    federation: Federation, environments: Environments, chosen: jax.Array
-) -> tuple[Federation, Environments]:
-    """A federation of some of the agents, each with a clock of its own."""
-    own = (federation.agents, federation.rows, federation.clock)
-    agents, rows, clock = jax.tree.map(lambda leaf: leaf[chosen], own)
-    constants, keys = jax.tree.map(lambda leaf: leaf[chosen], environments[:2])
-    return (
-        federation._replace(agents=agents, rows=rows, clock=clock),
-        environments._replace(constants=constants, keys=keys),
-    )
-
-
-def _put_back(federation: Federation, some: Federation, chosen: jax.Array) -> Federation:
-    """The federation after some of its agents have worked."""
-    agents, rows, clock = jax.tree.map(
-        lambda all, new: all.at[chosen].set(new), federation[:3], some[:3]
-    )
-    return federation._replace(agents=agents, rows=rows, clock=clock)
-
-
 def _repeat(
     count: jax.Array | int,
     body: Callable[[jax.Array, Federation], Federation],
     federation: Federation,
+    unroll: int | None = None,
 ) -> Federation:
-    """body(count - 1, ... body(1, body(0, federation)))."""
-    result: Federation = jax.lax.fori_loop(0, count, body, federation)
+    """body(count - 1, ... body(1, body(0, federation))); only a known count can be unrolled."""
+    result: Federation = jax.lax.fori_loop(0, count, body, federation, unroll=unroll)
     return result
 
 
@@ -371,21 +356,4 @@ def _at(tree: Tree, index: jax.Array | int) -> Tree:
     result: Tree = jax.tree.map(
         lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False), tree
     )
-    return result
-
-
-def _unless_waiting(before: Federation, after: Federation, enough: jax.Array) -> Federation:
-    """What has changed, but for agents that have finished `enough` episodes."""
-    active = before.agents.seen.episodes < enough
-    agents = _where(active, after.agents, before.agents)
-    return after._replace(agents=agents, clock=_where(active, after.clock, before.clock))
-
-
-def _where(active: jax.Array, new: Tree, old: Tree) -> Tree:
-    """The new state of the agents that are active, the old one of the others."""
-
-    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(active.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-    result: Tree = jax.tree.map(choose, new, old)
     return result

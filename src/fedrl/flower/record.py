@@ -17,7 +17,7 @@ from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import to_toml
-from fedrl.experiment.tracking import Tell, tracked
+from fedrl.experiment.tracking import tracked
 from fedrl.flower.experiments import AnyExperiment
 from fedrl.flower.messages import Answer, Arrays
 from fedrl.flower.settings import EXPERIMENT
@@ -46,7 +46,7 @@ class Record:
         lockstep = isinstance(experiment, Experiment) and experiment.engine.lockstep
         self._known = {metrics.UPDATES} if lockstep else set()
         self._told["lost"] = []
-        self._tell: Tell = lambda rows: None
+        self._tell: Callable[[str], None] = lambda rows: None
         self._tracking = ExitStack()
 
     @contextmanager

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.exact.lanes import mean_over_agents
-from fedrl.experiment.legs import Programs
 from fedrl.experiment.plan import plan
+from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TabularExperiment
 from fedrl.federation.aggregate import Communication
-from fedrl.federation.local_engine import chosen, server_keys
 from fedrl.federation.private import Private
 from fedrl.federation.rounds import PLATEAU
+from fedrl.federation.state import chosen, server_keys
 from fedrl.flower.messages import Arrays
 from fedrl.flower.table_work import TABLE, first_table
 from fedrl.flower.work import REPLICATE, like
@@ -134,9 +134,9 @@ class NetworkTraining:
 
     def _played(self, models: Any, theta: jax.Array, trained: jax.Array) -> Any:
         """Returns in the held-out environments, which are numbered after the agents' ones."""
-        replicate = jnp.int32(REPLICATE)
+        replicate, numbers = jnp.int32(REPLICATE), self.agents + jnp.arange(theta.shape[0])
         play = Programs(self.experiment).play
-        return play(models, theta, replicate=replicate, trained=trained, first=self.agents)
+        return play(models, theta, replicate=replicate, trained=trained, numbers=numbers)
 
     def _thetas(self) -> jax.Array:
         experiment = self.experiment

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.experiment.legs import Programs
+from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
-from fedrl.federation.local_engine import Environments, Federation, LocalEngine
+from fedrl.federation.local_engine import LocalEngine
+from fedrl.federation.state import Environments, Federation
 from fedrl.flower.messages import Array, Arrays
 
 # A network is one repetition.
@@ -151,7 +152,7 @@ def _first_params(engine: LocalEngine) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _environment(engine: LocalEngine, agents: jax.Array, theta: jax.Array) -> Environments:
-    return engine.environments_of(jnp.int32(REPLICATE), agents, theta)
+    return engine.environments(jnp.int32(REPLICATE), theta, agents)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -177,9 +178,8 @@ def _trained(
 def _played(
     experiment: Experiment, params: Any, theta: jax.Array, agent: jax.Array, trained: jax.Array
 ) -> Any:
-    return Programs(experiment).play(
-        params, theta, replicate=jnp.int32(REPLICATE), trained=trained, own=True, first=agent
-    )
+    play = partial(Programs(experiment).play, replicate=jnp.int32(REPLICATE), own=True)
+    return play(params, theta, trained=trained, numbers=agent[None])
 
 
 def drawn_theta(experiment: Experiment, agent: int) -> Array:

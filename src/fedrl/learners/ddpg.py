@@ -73,6 +73,7 @@ class DDPG(Learner):
 
     name: ClassVar[str] = "ddpg"
     continuous: ClassVar[bool] = True
+    uses_discounts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,7 +213,8 @@ class DDPG(Learner):
         values = [critic(batch.next_observation, action) for critic in target.critics]
         value = jnp.minimum(*values) if self.twin else values[0]
         # Not a product: a terminal state may not even be a number.
-        return batch.reward + self.gamma * jnp.where(batch.terminated > 0, 0.0, value)
+        value = jnp.where(batch.terminated > 0, 0.0, value)
+        return batch.reward + (self.gamma if batch.discount is None else batch.discount) * value
 
 
 def critic_loss(critics: tuple[Model, ...], batch: Transition, y: jax.Array) -> jax.Array:

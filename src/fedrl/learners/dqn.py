@@ -9,6 +9,7 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.launches import either
 from fedrl.learners.learner import Learned, Learner, Output
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import Model, through_the_eyes_of
@@ -40,6 +41,7 @@ class DQN(Learner):
 
     name: ClassVar[str] = "dqn"
     continuous: ClassVar[bool] = False
+    uses_discounts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,8 +110,7 @@ class DQN(Learner):
             self._optimizer, gradient, learned.optimizer, learned.params
         )
         copy = updates % self.target_every == 0
-        target = jax.lax.cond(copy, lambda: params, lambda: learned.target)
-        return Learned(params, target, optimizer), loss
+        return Learned(params, either(copy, params, learned.target), optimizer), loss
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
@@ -123,7 +124,10 @@ class DQN(Learner):
             best = _picked(next_q, choice)
         else:
             best = jnp.max(next_q, -1)
-        return batch.reward + self.gamma * (1.0 - batch.terminated) * best
+        discount = batch.discount
+        if discount is None:
+            discount = self.gamma * (1.0 - batch.terminated)
+        return batch.reward + discount * best
 
     def _loss(self, params: Any, batch: Transition, y: jax.Array) -> jax.Array:
         error = _picked(params(batch.observation), batch.action[..., 0].astype(jnp.int32)) - y

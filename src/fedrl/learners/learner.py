@@ -12,8 +12,9 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.learners.memory import Memory, Recent
 from fedrl.learners.personalisation import Model, Part, Personal, only
-from fedrl.learners.replay import Transition, sample
+from fedrl.learners.replay import Transition
 from fedrl.registry import Group
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
@@ -46,6 +47,8 @@ class Learner(ABC):
     name: ClassVar[str]
     continuous: ClassVar[bool]
     """Whether actions are vectors in [-1, 1] instead of numbers 0, 1, ..."""
+    uses_discounts: ClassVar[bool] = False
+    """Whether `update` looks at `batch.discount`, so that several steps can be one row."""
 
     hidden: tuple[int, ...] = (128,)
     """Widths of the hidden layers."""
@@ -55,6 +58,8 @@ class Learner(ABC):
     """Transitions in an update."""
     replay: int = 10_000
     """Transitions an agent remembers."""
+    memory: Memory = field(default_factory=Memory)
+    """How it stores them."""
     learning_starts: int = 100
     """Steps an agent explores before its first update, and again when its replay was emptied."""
     update_every: int = 1
@@ -69,6 +74,7 @@ class Learner(ABC):
             raise FedrlError(f"learner.hidden must be a list of widths, got {self.hidden!r}")
         whole, number = arguments.whole, arguments.number
         arguments.of_kind("learner.personal", self.personal, Personal)
+        arguments.of_kind("learner.memory", self.memory, Memory)
         arguments.choice("learner.trains", self.trains, get_args(Part))
         if self.personal.head and not self.hidden:
             raise FedrlError(
@@ -90,6 +96,17 @@ class Learner(ABC):
             **self._counts("learning_starts"),
             **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
         )
+        if self.memory.n_step > self.learning_starts:
+            raise FedrlError(
+                f"learner.memory.n_step = {self.memory.n_step} is more than "
+                f"learner.learning_starts = {self.learning_starts}: there would be no row yet to "
+                "learn from"
+            )
+        if self.memory.n_step > 1 and not self.uses_discounts:
+            raise FedrlError(
+                f"learner.memory.n_step = {self.memory.n_step}, but {self.name} learns from single "
+                "steps: leave it out"
+            )
 
     @classmethod
     def for_actions(cls, continuous: bool) -> "Learner":
@@ -181,9 +198,16 @@ class Learner(ABC):
         """What the environment gets of an action; what is remembered is the action itself."""
         return action
 
-    def picked(self, rows: jax.Array, pick: jax.Array, stored: jax.Array) -> jax.Array:
-        """The rows of the memory that an update learns from."""
-        return sample(rows, pick, stored)
+    def recalled(
+        self,
+        rows: jax.Array,
+        recent: Recent,
+        pick: jax.Array,
+        stored: jax.Array,
+        observation_size: int,
+    ) -> Transition:
+        """What an update learns from after so many steps; `pick` are numbers in [0, 1)."""
+        return self.memory.recall(rows, recent, pick, stored, observation_size, self.gamma)
 
     @property
     def samples(self) -> int:

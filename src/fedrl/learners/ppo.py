@@ -16,9 +16,10 @@ import optax
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.learners.learner import LARGEST, Learned, Learner, Output
+from fedrl.learners.memory import Memory, Recent
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import Model, through_the_eyes_of
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Transition, unpack
 
 # Actors begin with nearly the same output everywhere: no action is preferred.
 FIRST_OUTPUTS = 0.01
@@ -91,6 +92,11 @@ class PPO(Learner):
         arguments.settle(self, replay=rollout, learning_starts=rollout, update_every=rollout)
         super().__post_init__()
         arguments.choice("learner.actions", self.actions, ("discrete", "continuous"))
+        if self.memory != Memory():
+            raise FedrlError(
+                "learner.memory is about what is remembered for long, and ppo goes over its "
+                "latest steps only, exactly as they were: leave it out"
+            )
         if rollout % self.batch:
             raise FedrlError(
                 f"learner.rollout = {rollout} is not a multiple of learner.batch = {self.batch}: "
@@ -183,9 +189,16 @@ class PPO(Learner):
     def acting(self, params: PolicyAndValue) -> tuple[Model, Output]:
         return params.actor, "clip" if self.continuous else "argmax"
 
-    def picked(self, rows: jax.Array, pick: jax.Array, stored: jax.Array) -> jax.Array:
+    def recalled(
+        self,
+        rows: jax.Array,
+        recent: Recent,
+        pick: jax.Array,
+        stored: jax.Array,
+        observation_size: int,
+    ) -> Transition:
         """All of the rollout, in its order: the memory is written from its beginning each time."""
-        return rows
+        return unpack(rows, observation_size)
 
     def update_draws(self, key: jax.Array, actions: int) -> jax.Array:
         """An order of the rollout's steps for each epoch."""

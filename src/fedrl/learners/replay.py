@@ -1,4 +1,4 @@
-"""Experience of one agent: a ring of transitions, each packed into one row of float32.
+"""A ring of transitions, each packed into one row. How rows are stored is `memory`'s business.
 
 The caller counts what it has stored; `stored` says where the next row goes and how many are there.
 """
@@ -18,16 +18,8 @@ class Transition(NamedTuple):
     next_observation: jax.Array
     terminated: jax.Array
     """Whether the next state is worth nothing; a time limit is not that."""
-
-
-def empty(capacity: int, observation_size: int, action_size: int) -> jax.Array:
-    """Rows for `capacity` transitions."""
-    return jnp.zeros((capacity, row_bytes(observation_size, action_size) // 4), jnp.float32)
-
-
-def row_bytes(observation_size: int, action_size: int) -> int:
-    """Memory of one transition."""
-    return 4 * (2 * observation_size + action_size + 2)
+    discount: jax.Array | None = None
+    """What the next state's value counts for, where that is not gamma: after several steps."""
 
 
 def pack(transition: Transition) -> jax.Array:
@@ -60,9 +52,14 @@ def next_row(rows: jax.Array, stored: jax.Array) -> jax.Array:
     return row
 
 
-def sample(rows: jax.Array, uniform: jax.Array, stored: jax.Array) -> jax.Array:
-    """Rows picked uniformly, with replacement, by numbers in [0, 1)."""
-    size = jnp.minimum(stored, rows.shape[0])
+def places(capacity: int, uniform: jax.Array, stored: jax.Array) -> jax.Array:
+    """Places of rows, picked uniformly, with replacement, by numbers in [0, 1)."""
+    size = jnp.minimum(stored, capacity)
     # The minimum: a product may round up to size.
-    index = jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
+    return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
+
+
+def sample(rows: jax.Array, uniform: jax.Array, stored: jax.Array) -> jax.Array:
+    """The rows at `places`."""
+    index = places(rows.shape[0], uniform, stored)
     return rows.at[index].get(mode="promise_in_bounds")

@@ -13,12 +13,15 @@ from fedrl.report.arms import Arm, difference, final, interval, over_training
 from fedrl.report.csv_file import write_rows
 from fedrl.report.curves import COLUMNS, draw_curves, rows
 from fedrl.report.figures import new_figure, save
-from fedrl.report.side_by_side import pairs, side_by_side
+from fedrl.report.side_by_side import SideBySide, pairs, side_by_side
 
 
-def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
-    """Print the tables; write them and the figures to `folder`."""
-    arms, splits = side_by_side(runs, metric)
+def report_runs(
+    runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN
+) -> SideBySide:
+    """Print the tables; write them and the figures to `folder`; what was shown."""
+    shown = side_by_side(runs, metric)
+    arms, splits = shown
     name = "report" if len(runs) == 1 else "comparison"
     name = name if metric == RETURN else f"{name}-{metric}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,6 +37,7 @@ def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str
     console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
     for run in runs:
         console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
+    return shown
 
 
 def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Table:

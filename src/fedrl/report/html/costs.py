@@ -7,7 +7,7 @@ from math import prod
 
 import jax
 
-from fedrl.experiment.legs import Programs
+from fedrl.experiment.programs import Programs
 from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
 from fedrl.flower.record import COSTS

@@ -1,0 +1,47 @@
+"""Where an experiment is carried out: on one device, on many, or on many hosts."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.files import Array
+from fedrl.experiment.hosts import Led
+from fedrl.experiment.plan import Leg
+from fedrl.experiment.programs import Record, Start
+from fedrl.experiment.replicates import Replicates
+from fedrl.experiment.settings import Experiment
+from fedrl.experiment.sharded import Sharded
+
+
+class Training(Protocol):
+    """The states of all seeds of an experiment."""
+
+    thetas: Array
+
+    def start(self) -> None: ...
+
+    def run(self, leg: Leg, done: Callable[[float], None]) -> Record | None: ...
+
+    def export(self) -> list[Array]: ...
+
+    def restore(self, leaves: list[Array]) -> None: ...
+
+    def matches(self, leaves: list[Array]) -> bool: ...
+
+    def models(self) -> Any: ...
+
+
+def training(
+    experiment: Experiment, start: Start | None = None, wave: int | None = None
+) -> Training:
+    """On everything that JAX has; `wave`: agents that work side by side on one device."""
+    if len(jax.devices()) == 1:
+        return Replicates(experiment, wave=wave, start=start)
+    if wave is not None:
+        raise FedrlError(
+            f"wave = {wave} is for a single device, and there are {len(jax.devices())}: leave it "
+            "out"
+        )
+    return Led(experiment, start) if jax.process_count() > 1 else Sharded(experiment, start)

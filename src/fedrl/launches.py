@@ -1,0 +1,67 @@
+"""How programs are written and compiled for accelerators.
+
+A kernel that has little to do takes as long as its launch, and a loop or branch that the host
+decides takes several launches. Small programs are therefore traced in a form with fewer kernels;
+the form changes the last bits of numbers, never their meaning, and CPUs do not use it.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+Tree = TypeVar("Tree")
+
+# What XLA puts into CUDA graphs: what it does anyway, and loops and branches.
+GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
+# Versions before fail when a loop in a graph is run again.
+FIRST_WITH_LOOPS = (0, 11)
+
+_FEW_LAUNCHES: ContextVar[bool] = ContextVar("few_launches", default=False)
+
+
+def options(platform: str, *, graphs: bool) -> dict[str, str] | None:
+    """Options of `jax.jit`; with `graphs` an accelerator itself decides when loops end."""
+    if platform != "gpu":
+        return None
+    # Whichever kernel happens to be fastest when they are tried would decide about last digits, and
+    # a wave of agents would get another one than all of them. It made nothing slower.
+    chosen = {"xla_gpu_autotune_level": "0"}
+    if graphs and jax.__version_info__ >= FIRST_WITH_LOOPS:
+        chosen["xla_gpu_enable_command_buffer"] = GRAPHS
+    return chosen
+
+
+def with_few_launches(program: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The same program, traced in the form with fewer kernels."""
+
+    @wraps(program)
+    def traced(*given: Given.args, **named: Given.kwargs) -> Result:
+        token = _FEW_LAUNCHES.set(True)
+        try:
+            return program(*given, **named)
+        finally:
+            _FEW_LAUNCHES.reset(token)
+
+    return traced
+
+
+def few_launches() -> bool:
+    """Whether what is being traced should become few kernels, at the price of more work."""
+    return _FEW_LAUNCHES.get()
+
+
+def either(condition: jax.Array, yes: Tree, no: Tree) -> Tree:
+    """One of two trees that are there already."""
+    chosen: Tree
+    if few_launches():
+        chosen = jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    else:
+        # The branch copies nothing where nothing changes.
+        chosen = jax.lax.cond(condition, lambda: yes, lambda: no)
+    return chosen
