@@ -2,19 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup gl nginx chromium demo demo-tabular test test-docs test-network test-slow lint type format bench bench-full docs dist clean
+.PHONY: help setup gl nginx chromium demo demo-tabular test test-docs test-network test-slow regression lint type format bench bench-full rejax performance docs dist clean
 
 help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
 	@echo "demo-tabular  Table 2 of the paper at 300 seeds, with its figures (half a minute)"
 	@echo "test       all tests but the slow ones (minutes)"
-	@echo "test-network  federations of real processes, with nginx (minutes)"
+	@echo "test-network  federations and hosts as real processes, with nginx (minutes)"
 	@echo "test-docs  every code block of the documentation (minutes)"
 	@echo "test-slow  the slow ones: both tables at 16,000 seeds, runs on one core and on all"
+	@echo "regression three small kernels against what they are recorded to cost (a minute)"
 	@echo "lint type  ruff and import-linter; mypy"
 	@echo "format     rewrite the code in the project's style"
-	@echo "bench      ours against NumPy loops, Stable-Baselines3 and PyTorch, side by side"
-	@echo "bench-full both tables at 16,000 seeds, time and agreement of each cell"
+	@echo "bench      ours against NumPy loops, Stable-Baselines3, PyTorch and JAX (15 minutes)"
+	@echo "bench-full the same with more repeats, and both tables at 16,000 seeds (an hour or more)"
+	@echo "performance  docs/performance.md from what was measured"
 	@echo "docs       the documentation as a site in site/"
 	@echo "dist       a wheel in dist/, tried in an empty environment"
 
@@ -49,13 +51,16 @@ chromium:
 	@scripts/install-chromium
 
 test-network: setup nginx
-	$(BIN)/pytest -m network tests/flower
+	$(BIN)/pytest -m network tests/flower tests/experiment/test_hosts.py
 
 test-docs: setup
 	$(BIN)/pytest -m docs --dist load tests/test_documentation.py
 
 test-slow: setup
 	$(BIN)/pytest -m slow -n 0
+
+regression: setup
+	$(BIN)/python -m benchmarks.regression
 
 lint: setup
 	$(BIN)/ruff check .
@@ -69,10 +74,17 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup .venv-peers/ready
-	$(BIN)/python -m benchmarks.tabular
-	$(BIN)/python -m benchmarks.dqn --peers-python .venv-peers/bin/python
-	$(BIN)/python -m benchmarks.ddpg --peers-python .venv-peers/bin/python
+# What is known is kept in results/, and an interrupted one goes on; with FLAGS=--fresh from the
+# beginning.
+bench: setup .venv-peers/ready rejax
+	$(BIN)/python -m benchmarks $(FLAGS)
+
+bench-full: setup .venv-peers/ready rejax
+	$(BIN)/python -m benchmarks --full --json results/bench-full.json $(FLAGS)
+	$(BIN)/python -m benchmarks.full_tables --piece 512 --json results/full_tables.json
+
+performance: setup
+	$(BIN)/python -m benchmarks.page
 
 # PyTorch lives apart from us; torch first, so that nothing pulls in another build of it.
 .venv-peers/ready:
@@ -81,8 +93,15 @@ bench: setup .venv-peers/ready
 	.venv-peers/bin/python -m pip install --quiet 'stable-baselines3>=2.6,<3' 'mujoco>=3.17,<3.18' imageio packaging
 	@touch $@
 
-bench-full: setup
-	$(BIN)/python -m benchmarks.full_tables --piece 512
+# A row of the benchmark; where it does not install, the row is left out.
+rejax:
+	@test -e .venv-jaxpeers/ready || $(MAKE) .venv-jaxpeers/ready || rm -rf .venv-jaxpeers
+
+# It wants an older Gymnasium than we do, and the gymnax before 1.0, whose steps gave five things.
+.venv-jaxpeers/ready:
+	$(PYTHON) -m venv .venv-jaxpeers
+	.venv-jaxpeers/bin/python -m pip install --quiet 'rejax==0.1.3' 'gymnax<1' 'jax<0.12'
+	@touch $@
 
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet
@@ -95,4 +114,4 @@ dist: setup
 	@ls dist/*
 
 clean:
-	rm -rf .venv .venv-peers site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-peers .venv-jaxpeers site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

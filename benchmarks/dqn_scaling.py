@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from fedrl.experiment.legs import Replicates
 from fedrl.experiment.plan import Leg
+from fedrl.experiment.replicates import Replicates
 from fedrl.experiment.settings import Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.dqn import DQN
-from fedrl.learners.replay import row_bytes
 
 SIZES = {
     "cpu": ((5, 1), (5, 8), (50, 1), (500, 1)),
@@ -33,7 +32,7 @@ def measure(experiment: Experiment, updates: int, repeats: int) -> dict[str, Any
     replicates = Replicates(experiment)
     replicates.start()
     start = time.perf_counter()
-    replicates.run(Leg(0, 0, 0, 0), lambda _: None)
+    replicates.run(Leg(1, int(experiment.E), 0, 0), lambda _: None)
     compiled = time.perf_counter() - start
     rounds = max(updates // int(experiment.E), 1)
     leg = Leg(rounds, int(experiment.E), 1000, 0)
@@ -43,7 +42,7 @@ def measure(experiment: Experiment, updates: int, repeats: int) -> dict[str, Any
         replicates.run(leg, lambda _: None)
         times.append(time.perf_counter() - start)
     done = experiment.agents * experiment.seeds * rounds * int(experiment.E)
-    row = row_bytes(experiment.family.observation_size, 1)
+    row = experiment.learner.memory.row_bytes(*experiment.family.remembered)
     return {
         "hidden": list(experiment.learner.hidden),
         "batch": experiment.learner.batch,

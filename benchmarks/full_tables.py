@@ -7,8 +7,10 @@ Only JAX and NumPy are needed, so that it can be run on machines where nothing c
 
 import argparse
 import json
+import resource
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.machine import describe
 from fedrl.experiment.files import Arrays
@@ -33,7 +35,7 @@ def main() -> None:
     }
     started = begun = time.perf_counter()
     pieces: dict[Cell, list[Arrays]] = {cell: [] for cell in work}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for cell, _, results in run_cells(work, seed=0):
         pieces[cell].append(results)
         if len(pieces[cell]) < len(work[cell]):
@@ -48,7 +50,18 @@ def main() -> None:
     total = time.perf_counter() - started
     print(f"both tables, {arguments.seeds} seeds, compilation included: {total:.1f} s")
     if arguments.json:
-        record = {"machine": machine, "seeds": arguments.seeds, "seconds": total, "cells": rows}
+        tables = ("table1", "table2")
+        record = {
+            "machine": machine,
+            "seeds": arguments.seeds,
+            "seconds": total,
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "tables": {
+                name: sum(row["seconds"] for row in rows if row["cell"].startswith(name))
+                for name in tables
+            },
+            "cells": rows,
+        }
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")
 
 

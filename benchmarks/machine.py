@@ -23,6 +23,13 @@ def describe() -> dict[str, str | int]:
         "platform": device.platform,
         "processor": processor,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+        **versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what our own numbers depend on."""
+    return {
         "python": platform.python_version(),
         "jax": jax.__version__,
         "numpy": metadata.version("numpy"),

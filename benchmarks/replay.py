@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from benchmarks.machine import describe
 from fedrl.learners import replay
+from fedrl.learners.memory import Memory
 
 AGENTS, CAPACITY, STEPS = 5, 10_000, 2000
 
@@ -26,7 +27,7 @@ def transition(t: jax.Array) -> replay.Transition:
 
 def ours(batch: int) -> Callable[[jax.Array], Any]:
     def run(key: jax.Array) -> jax.Array:
-        rows = jnp.zeros((AGENTS, *replay.empty(CAPACITY, 4, 1).shape))
+        rows = jnp.zeros((AGENTS, CAPACITY, Memory().width(4, 1)))
 
         def step(t: jax.Array, carry: Any) -> Any:
             rows, total = carry
