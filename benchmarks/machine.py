@@ -9,22 +9,29 @@ import jax
 
 def describe() -> dict[str, str | int]:
     """Device, processor and versions, for the record of a benchmark."""
-    processor = platform.processor()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            names = [line.partition(":")[2].strip() for line in file if "model name" in line]
-        processor = names[0] if names else processor
-    except OSError:
-        pass
     device = jax.local_devices()[0]
     return {
         "device": device.device_kind,
         "devices": jax.local_device_count(),
         "platform": device.platform,
-        "processor": processor,
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
         **versions(),
     }
+
+
+def processor() -> str:
+    """Its name with family and model, because the name alone may be that of very different ones."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            lines = file.read().partition("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor()
+    known = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    if "model name" not in known:
+        return platform.processor()
+    numbers = f"family {known.get('cpu family', '?')}, model {known.get('model', '?')}"
+    return f"{known['model name']} ({numbers})"
 
 
 def versions() -> dict[str, str]:

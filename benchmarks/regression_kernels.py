@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrl.exact.lanes import to_every_agent, to_lanes
-from fedrl.exact.mdp import MDPs
+from fedrl.exact.mdp import MDPs, stored
+from fedrl.exact.sparsity import sparsity_of
 from fedrl.experiment.settings import Experiment
 from fedrl.families import CartPoles, HalfCheetahs, WindyCliffs
 from fedrl.federation.agent import BatchDraws, improve, stacked
-from fedrl.federation.blocks import block_size
 from fedrl.federation.local_engine import LocalEngine
 from fedrl.federation.replicates import Schedule, draw_tables
 from fedrl.federation.rounds import train
+from fedrl.launches import wide_vectors
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learned
@@ -35,6 +36,7 @@ Array = NDArray[Any]
 
 AGENTS = 5
 # Calls of a few milliseconds: longer than the clock is coarse, shorter than the machine is calm.
+TABULAR_SEEDS = 40
 TABULAR_UPDATES, DQN_UPDATES, DDPG_UPDATES = 32, 96, 20
 ENGINE = Experiment(
     name="kernel", family=CartPoles(), learner=DQN(hidden=(128,), batch=16), agents=AGENTS
@@ -64,9 +66,14 @@ class Kernel:
 
 
 def kernel(
-    program: Callable[..., tuple[Any, Any]], state: Any, given: Any, bare: Callable[[], object]
+    program: Callable[..., tuple[Any, Any]],
+    state: Any,
+    given: Any,
+    bare: Callable[[], object],
+    options: dict[str, int] | None = None,
 ) -> Kernel:
-    compiled = jax.jit(program, donate_argnums=0).lower(state, *given).compile()
+    jitted = jax.jit(program, donate_argnums=0, compiler_options=options)
+    compiled = jitted.lower(state, *given).compile()
     # A buffer that stands in the state twice cannot be given away twice.
     return Kernel(compiled, jax.tree.map(jnp.copy, state), given, bare)
 
@@ -75,14 +82,17 @@ def tabular(learner: TabularLearner | None = None) -> Kernel:
     """Rounds of 4 local updates on a block of WindyCliffs, in 64 bits."""
     learner = ProjPAvg() if learner is None else learner
     S, A, gamma = WINDY.states, WINDY.actions, WINDY.gamma
-    size = block_size("cpu", problem_bytes=8 * AGENTS * S * A * S, record_bytes=1)
+    sparsity = sparsity_of(WINDY.support())
     with jax.enable_x64(True):
-        drawn = WINDY.draws(0, jnp.arange(size, dtype=jnp.uint32), AGENTS, None, 0)
+        drawn = WINDY.draws(0, jnp.arange(TABULAR_SEEDS, dtype=jnp.uint32), AGENTS, None, 0)
         rewards = to_every_agent(jnp.moveaxis(drawn.R, 0, -1), AGENTS)
-        starts = jnp.broadcast_to(jnp.asarray(WINDY.d0())[:, None], (S, AGENTS * size))
-        mdps = MDPs(to_lanes(drawn.P), rewards, starts, jnp.float64(gamma))
-        keys = jax.random.split(jax.random.key(0), AGENTS * size)
-        tables = draw_tables(learner, S, A, jnp.uint32(0), jnp.arange(size, dtype=jnp.uint32))
+        lanes = AGENTS * TABULAR_SEEDS
+        starts = jnp.broadcast_to(jnp.asarray(WINDY.d0())[:, None], (S, lanes))
+        P = to_lanes(stored(drawn.P, sparsity))
+        mdps = MDPs(P, rewards, starts, jnp.float64(gamma), sparsity)
+        keys = jax.random.split(jax.random.key(0), lanes)
+        numbers = jnp.arange(TABULAR_SEEDS, dtype=jnp.uint32)
+        tables = draw_tables(learner, S, A, jnp.uint32(0), numbers)
 
         def program(table: jax.Array, *given: Any) -> tuple[jax.Array, Any]:
             plan, mdps, keys = given
@@ -90,9 +100,10 @@ def tabular(learner: TabularLearner | None = None) -> Kernel:
             return trained.table, trained
 
         plan = Schedule(np.full(TABULAR_UPDATES, 1e-2), 4, 0.9).plan()
-        P, R = (np.asarray(jnp.moveaxis(x, -1, 0)) for x in (mdps.P, mdps.R))
-        bare = partial(bare_tabular, P, R, gamma)
-        return kernel(program, jnp.moveaxis(tables, 0, -1), (plan, mdps, keys), bare)
+        dense, R = (np.asarray(jnp.moveaxis(x, -1, 0)) for x in (to_lanes(drawn.P), rewards))
+        bare = partial(bare_tabular, dense, R, gamma)
+        table = jnp.moveaxis(tables, 0, -1)
+        return kernel(program, table, (plan, mdps, keys), bare, wide_vectors("cpu"))
 
 
 def dqn(engine: LocalEngine = ENGINE) -> Kernel:

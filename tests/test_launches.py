@@ -56,3 +56,8 @@ def test_many_seeds_or_wide_networks_are_not_bound_by_launches():
     assert launch_bound(many, groups=many.seeds)
     wide = replace(TINY, learner=replace(TINY.learner, hidden=(8192, 8192)))
     assert not launch_bound(wide, groups=1)
+
+
+def test_only_a_cpu_is_told_how_wide_its_vectors_are():
+    assert launches.wide_vectors("gpu") is None
+    assert launches.wide_vectors("cpu")

@@ -42,7 +42,7 @@ def test_half_as_much_time_again_is_noticed_and_noise_is_not():
 def test_another_jax_has_other_counts_and_another_processor_other_times():
     other = found(HERE | {"jax": "1.1"}, kernels=190, **{RATIO: 3.0})
     assert grown(found(kernels=100, **{RATIO: 2.0}), other) == []
-    assert grown(found(kernels=90, **{RATIO: 1.4}), other) == ["kernels", RATIO]
+    assert grown(found(kernels=90, **{RATIO: 0.9}), other) == ["kernels", RATIO]
     processor = HERE | {"processor": "other"}
     assert grown(found(kernels=100), found(processor, kernels=110)) == ["kernels"]
     assert grown(of_time(2.0), of_time(3.0, processor="other")) == []

@@ -1,8 +1,9 @@
-"""How programs are written and compiled for accelerators.
+"""How programs are written and compiled for a kind of device.
 
-A kernel that has little to do takes as long as its launch, and a loop or branch that the host
-decides takes several launches. Small programs are therefore traced in a form with fewer kernels;
-the form changes the last bits of numbers, never their meaning, and CPUs do not use it.
+On accelerators a kernel that has little to do takes as long as its launch, and a loop or branch
+that the host decides takes several launches. Small programs are therefore traced in a form with
+fewer kernels; the form changes the last bits of numbers, never their meaning, and CPUs do not use
+it.
 """
 
 from collections.abc import Callable
@@ -54,6 +55,14 @@ def with_few_launches(program: Callable[Given, Result]) -> Callable[Given, Resul
 def few_launches() -> bool:
     """Whether what is being traced should become few kernels, at the price of more work."""
     return _FEW_LAUNCHES.get()
+
+
+def wide_vectors(platform: str) -> dict[str, int] | None:
+    """Options of `jax.jit` for arithmetic alone: vectors as wide as a processor has them.
+
+    XLA stops at 256 bits, because the first processors with more had to slow down for it.
+    """
+    return {"xla_cpu_prefer_vector_width": 512} if platform == "cpu" else None
 
 
 def either(condition: jax.Array, yes: Tree, no: Tree) -> Tree:

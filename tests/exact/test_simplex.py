@@ -19,7 +19,7 @@ def project_rows(v):
         return np.asarray(compiled(np.asarray(v)[..., None]))[..., 0]
 
 
-# Up to 16 actions all pairs are compared, beyond that rows are sorted.
+# Up to 16 actions neighbours are compared, beyond that rows are sorted by a library.
 @pytest.mark.parametrize("A", [1, 2, 4, 16, 17, 40])
 def test_projected_rows_are_the_nearest_probability_vectors(rng, A):
     rows = rng.normal(scale=2.0, size=(50, A))
@@ -55,3 +55,13 @@ def test_projection_matches_a_general_optimiser(rng):
 @settings(max_examples=60)
 def test_projection_is_right_when_entries_tie(row):
     np.testing.assert_allclose(project_rows([row])[0], project_row(np.array(row)), atol=1e-12)
+
+
+def test_a_lane_that_is_no_number_spoils_no_other(rng):
+    v = rng.normal(size=(3, 4, 8))
+    spoilt = v.copy()
+    spoilt[0, 0, 0] = np.nan
+    with jax.enable_x64(True):
+        one, other = np.asarray(compiled(v)), np.asarray(compiled(spoilt))
+    assert np.isnan(other[0, :, 0]).all()
+    np.testing.assert_array_equal(one[..., 1:], other[..., 1:])

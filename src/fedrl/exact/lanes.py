@@ -5,8 +5,14 @@ the compiler vectorises; with the lanes first it would be many short ones. Lane 
 agent * replicates + replicate.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
+from jax import lax
+
+Tree = TypeVar("Tree")
 
 
 def to_lanes(x: jax.Array) -> jax.Array:
@@ -35,3 +41,21 @@ def to_every_agent(x: jax.Array, agents: int) -> jax.Array:
     # Not jnp.tile: its index arithmetic, inlined, would turn the vector loops that read the result
     # into scalar ones.
     return jnp.concatenate([x] * agents, axis=-1)
+
+
+def written_out(work: Callable[[jax.Array], Tree], x: jax.Array) -> Tree:
+    """`work(x)`, computed once and not again by everybody who reads it.
+
+    A compiler would rather compute what is cheap several times than write it to memory, but for
+    what a branch returns. This branch is always taken, and the compiler does not know it.
+    """
+    first = x[(0,) * x.ndim]
+    bits = lax.bitcast_convert_type(first, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
+    found = jax.eval_shape(work, x)
+
+    def nothing(_: jax.Array) -> Tree:
+        zeros: Tree = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), found)
+        return zeros
+
+    done: Tree = lax.cond((bits | 1) != 0, work, nothing, x)
+    return done

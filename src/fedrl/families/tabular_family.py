@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
 
 # Seeds drawn at a time; always as many, so that a seed is the same whoever else is drawn.
 BATCH = 64
@@ -79,6 +80,10 @@ class TabularFamily(ABC):
     @abstractmethod
     def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         """P_0 (S, A, S) and n directions P_k (n, S, A, S) in which it can be disturbed."""
+
+    def support(self) -> Booleans:
+        """Which transitions are possible in any of its environments, (S, A, S)."""
+        return np.ones((self.states, self.actions, self.states), np.bool_)
 
     @abstractmethod
     def draw(self, policy: Floats | None = None, *, ax: "Axes | None" = None) -> "Axes":

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrl.arguments import discount, number, whole
 from fedrl.errors import FedrlError
-from fedrl.families.tabular_family import Floats, TabularFamily
+from fedrl.families.tabular_family import Booleans, Floats, TabularFamily
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,6 +102,10 @@ class WindyCliffs(TabularFamily):
 
     def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
         return jnp.asarray(self.transitions(self.centre_wind)), self.environments(key, n)
+
+    def support(self) -> Booleans:
+        meant, down = self._deterministic()
+        return np.asarray(meant + down > 0)
 
     def _transitions(self, theta: Any) -> Any:
         meant, down = self._deterministic()

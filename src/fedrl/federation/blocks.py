@@ -7,7 +7,7 @@ run, on however many devices: on one kind of device its result is the same to th
 
 import os
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ GPU_LARGEST_BLOCK = 8192
 RECORD_BYTES = 1 << 30
 # Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
 VECTOR = 8
+# Programs that all devices have run already.
+_COMPILED: set[Hashable] = set()
 
 
 def block_size(platform: str, *, problem_bytes: int, record_bytes: int) -> int:
@@ -64,16 +66,22 @@ def worker_devices() -> list[jax.Device]:
 
 
 def map_blocks(
-    work: Callable[[Block, jax.Device], Result], blocks: Sequence[Block]
+    work: Callable[[Block, jax.Device], Result],
+    blocks: Sequence[Block],
+    program: Hashable | None = None,
 ) -> list[Result]:
     """`work(block, device)` for every block, in order, on all workers.
 
     The first block of each device runs alone, so that a program is compiled once and not by every
-    thread at the same time. An interrupt or an error waits for the blocks under way, no others.
+    thread at the same time, unless this `program` was run before. An interrupt or an error waits
+    for the blocks under way, no others.
     """
     devices = worker_devices()
     distinct = list(dict.fromkeys(devices))
-    first = [work(block, device) for block, device in zip(blocks, distinct, strict=False)]
+    alone = [] if program in _COMPILED else distinct
+    first = [work(block, device) for block, device in zip(blocks, alone, strict=False)]
+    if program is not None and len(blocks) >= len(distinct):
+        _COMPILED.add(program)
     rest = blocks[len(first) :]
     if not rest:
         return first

@@ -1,6 +1,8 @@
 """Where the federated problems of a run come from: given as arrays, or drawn from a family."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import jax
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrl.exact.sparsity import Sparsity, sparsity_of
 from fedrl.families import TabularFamily
 
 Floats = NDArray[np.float64]
@@ -34,6 +37,14 @@ class Source(Protocol):
     def size(self) -> tuple[int, int, int]:
         """Agents, states and actions."""
 
+    @property
+    def kind(self) -> Hashable:
+        """Equal for sources whose blocks differ in numbers alone."""
+
+    @property
+    def sparsity(self) -> Sparsity | None:
+        """What is possible in any of their environments; None if that is nearly everything."""
+
     def block(self, start: int, count: int) -> Problems:
         """Exactly `count` problems from number `start` on; past the last, any others."""
 
@@ -53,6 +64,16 @@ class GivenProblems:
     def size(self) -> tuple[int, int, int]:
         agents, states, actions = self.arrays.P.shape[1:4]
         return agents, states, actions
+
+    @property
+    def kind(self) -> Hashable:
+        return tuple(None if x is None else x.shape[1:] for x in self.arrays)
+
+    @cached_property
+    def sparsity(self) -> Sparsity | None:
+        given = (self.arrays.P, self.arrays.held_out)
+        possible = [np.any(np.asarray(P) != 0, axis=(0, 1)) for P in given if P is not None]
+        return sparsity_of(np.any(possible, axis=0))
 
     def block(self, start: int, count: int) -> Problems:
         # Where there are too few, the last one again.
@@ -81,6 +102,14 @@ class DrawnProblems:
     @property
     def size(self) -> tuple[int, int, int]:
         return self.agents, self.family.states, self.family.actions
+
+    @property
+    def kind(self) -> Hashable:
+        return self.family, self.agents, self.kappa is None
+
+    @cached_property
+    def sparsity(self) -> Sparsity | None:
+        return sparsity_of(self.family.support())
 
     def block(self, start: int, count: int) -> Problems:
         numbers = jnp.arange(start, start + count, dtype=jnp.uint32) + self.first

@@ -1,7 +1,8 @@
 """Federated runs of any number of replicates, a block at a time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import inf, isinf
 from typing import NamedTuple
 
@@ -11,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrl.exact.lanes import to_every_agent, to_lanes
-from fedrl.exact.mdp import MDPs
+from fedrl.exact.mdp import MDPs, stored
+from fedrl.exact.sparsity import Sparsity
 from fedrl.federation.blocks import block_size, map_blocks
 from fedrl.federation.problems import Floats, Source
 from fedrl.federation.rounds import Plan, Trained, train
 from fedrl.keys import Purpose, numbered, replicate_key, replicate_keys
+from fedrl.launches import wide_vectors
 from fedrl.learners.tabular import TabularLearner
 
 
@@ -74,12 +77,15 @@ class Outcome(NamedTuple):
     baseline: Floats  # (replicates, records), or no records
 
 
-@jax.jit
-def _lay_out(P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array) -> MDPs:
+@partial(jax.jit, static_argnames="sparsity")
+def _lay_out(
+    P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array, *, sparsity: Sparsity | None
+) -> MDPs:
     """The MDPs of a block, lane-last."""
     count = P.shape[1]
     rewards = to_every_agent(jnp.moveaxis(R, 0, -1), count)
-    return MDPs(to_lanes(P), rewards, to_every_agent(d0.T, count), gamma)
+    starts = to_every_agent(d0.T, count)
+    return MDPs(to_lanes(stored(P, sparsity)), rewards, starts, gamma, sparsity)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -107,6 +113,13 @@ def agent_keys(agents: int, seed: jax.Array | int, replicate: jax.Array | int) -
     return numbered(key, agents)
 
 
+@cache
+def _trained(platform: str) -> Callable[..., Trained]:
+    """`train`, compiled."""
+    static = ("learner", "agents", "with_baseline")
+    return jax.jit(train, static_argnames=static, compiler_options=wide_vectors(platform))
+
+
 def run_replicates(
     learner: TabularLearner,
     source: Source,
@@ -119,11 +132,16 @@ def run_replicates(
 ) -> Outcome:
     """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
     agents, states, actions = source.size
+    sparsity = source.sparsity if learner.exact else None
+    lay_out = partial(_lay_out, sparsity=sparsity)
+    successors = states if sparsity is None else sparsity.next_states.shape[-1]
     size = block_size(
         jax.local_devices()[0].platform,
-        problem_bytes=8 * agents * states * actions * states,
+        problem_bytes=8 * agents * states * actions * successors,
         record_bytes=8 * 3 * (schedule.iterations + 1),
     )
+    with jax.enable_x64(True):
+        plan = schedule.plan()
 
     def run_block(start: int, device: jax.Device) -> Outcome:
         # The 64-bit switch and the default device are both local to the thread.
@@ -133,19 +151,21 @@ def run_replicates(
             root, discount = jnp.uint32(seed), jnp.float64(gamma)
             if init is None:
                 init = draw_tables(learner, states, actions, root, numbers)
-            trained = train(
+            trained = _trained(device.platform)(
                 learner,
                 agents,
-                schedule.plan(),
-                _lay_out(P, R, d0, discount),
-                None if held_out is None else _lay_out(held_out, R, d0, discount),
+                plan,
+                lay_out(P, R, d0, discount),
+                None if held_out is None else lay_out(held_out, R, d0, discount),
                 jnp.moveaxis(init, 0, -1),
                 _lane_keys(agents, root, numbers),
                 with_baseline=with_baseline,
             )
             return _replicates_first(trained, min(size, source.replicates - start), schedule)
 
-    outcomes = map_blocks(run_block, range(0, source.replicates, size))
+    blocks = range(0, source.replicates, size)
+    program = (learner, source.kind, sparsity, size, schedule.iterations, with_baseline)
+    outcomes = map_blocks(run_block, blocks, program)
     return Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
 
 

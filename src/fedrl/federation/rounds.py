@@ -69,7 +69,6 @@ def _mean_over_pairs(mdps: MDPs, policies: jax.Array, agents: int) -> jax.Array:
     return total / agents
 
 
-@partial(jax.jit, static_argnames=("learner", "agents", "with_baseline"))
 def train(
     learner: TabularLearner,
     agents: int,

@@ -53,6 +53,7 @@ class SampledQAvg:
     """Probability, after each step, of starting again from d0."""
 
     name: ClassVar[str] = "sampled-qavg"
+    exact: ClassVar[bool] = False
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         return uniform_table(key, states, actions)

@@ -5,11 +5,13 @@ All arrays are lane-last (see fedrl.exact.lanes); a learner sees only its own la
 
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from fedrl.exact.lanes import written_out
 from fedrl.exact.mdp import MDPs, q_values, values, values_and_visits
 from fedrl.exact.simplex import project
 
@@ -25,6 +27,8 @@ class TabularLearner(Protocol):
     """Settings of a learner, and the pure functions that carry it out."""
 
     name: ClassVar[str]
+    exact: ClassVar[bool]
+    """Whether it evaluates policies and nothing else, and so need not know what is impossible."""
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         """The protocol's random initial table (S, A) of one replicate."""
@@ -49,6 +53,8 @@ class TabularLearner(Protocol):
 
 class _Memoryless:
     """A learner whose only state is its table, which is also what it communicates."""
+
+    exact: ClassVar[bool] = True
 
     def start(self, mdps: MDPs, keys: jax.Array) -> Any:
         return ()
@@ -166,4 +172,6 @@ class SoftPAvg(_Memoryless):
         return agents._replace(table=agents.table + lr * direction)
 
     def policy(self, table: jax.Array) -> jax.Array:
-        return jax.nn.softmax(table, axis=1)
+        largest = written_out(best, table)
+        weights = written_out(jnp.exp, table - largest[:, None])
+        return weights / reduce(add, [weights[:, a] for a in range(table.shape[1])])[:, None]

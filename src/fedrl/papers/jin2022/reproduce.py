@@ -10,7 +10,7 @@ from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.pieces import Pieces
 from fedrl.papers.jin2022 import figures
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
-from fedrl.papers.jin2022.work import Measured, cost, run_cells, summarise
+from fedrl.papers.jin2022.work import Measured, multiply_adds, run_cells, summarise
 from fedrl.progress import WorkProgress
 from fedrl.report.comparison import Comparison, print_comparisons, write_csv
 
@@ -71,13 +71,13 @@ def _run_missing(
     console: Console,
 ) -> list[Measured]:
     work = {cell: list(directory.missing(cell.slug, seeds, size)) for cell in cells}
-    total = sum(cost(cell) * seeds for cell in cells)
+    total = sum(multiply_adds(cell) * seeds for cell in cells)
     left = {cell: sum(stop - start for start, stop in ranges) for cell, ranges in work.items()}
-    done = sum(cost(cell) * (seeds - left[cell]) for cell in cells)
+    done = sum(multiply_adds(cell) * (seeds - left[cell]) for cell in cells)
     with WorkProgress(f"{target}, {seeds} seeds", total, done, console) as progress:
         for cell, (start, stop), results in run_cells(work, seed):
             directory.save(cell.slug, start, stop, results)
-            progress.advance(cost(cell) * (stop - start), cell.slug)
+            progress.advance(multiply_adds(cell) * (stop - start), cell.slug)
     return [summarise(cell, directory.load(cell.slug, seeds)) for cell in cells]
 
 

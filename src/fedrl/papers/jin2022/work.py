@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrl.exact.sparsity import sparsity_of
 from fedrl.experiment.files import Arrays
 from fedrl.federation.blocks import available_cores
 from fedrl.federation.problems import DrawnProblems, Floats
@@ -116,22 +117,22 @@ def summarise(cell: Cell, pieces: list[Arrays]) -> Measured:
     return Measured(reported, float(last.std(ddof=1) / np.sqrt(seeds)), seeds, curve)
 
 
-def multiply_adds(cell: Cell, overhead: float = 0.0) -> float:
+def multiply_adds(cell: Cell) -> float:
     """Arithmetic of a replicate: backups, policy mixing and elimination; nothing else counts.
 
-    `overhead` is added to each local update and each evaluation.
+    Only what is possible, and within the band of a matrix.
     """
-    states, actions = cell.environments.states, cell.environments.actions
-    backup = states * states * actions
-    evaluation = backup + states**3 / 3 + states**2
-    back_substitution = {"QAvg": 0, "SoftPAvg": 1, "ProjPAvg": 2}[cell.algorithm] * states**2 / 2
+    support = cell.environments.support()
+    sparsity = sparsity_of(support)
+    states = cell.environments.states
+    backup = np.count_nonzero(support)
+    reach = states if sparsity is None else sparsity.bandwidth
+    window = np.minimum(reach, np.arange(states))
+    evaluation = backup + np.sum(window**2) + 2 * np.sum(window)
+    solutions = {"QAvg": 0, "SoftPAvg": 1, "ProjPAvg": 2}[cell.algorithm]
+    back_substitution = solutions * np.sum(window)
     update = backup if cell.algorithm == "QAvg" else evaluation + back_substitution + backup
     places = AGENTS if cell.kappa is None else AGENTS + 1
     rounds = cell.schedule.rounds + 1
-    updates = AGENTS * cell.schedule.iterations * (update + overhead)
-    return updates + places * rounds * (evaluation + overhead)
-
-
-def cost(cell: Cell) -> float:
-    """In proportion to the time of a replicate; starting loops is as dear as 1000 multiply-adds."""
-    return multiply_adds(cell, overhead=1000.0)
+    updates = AGENTS * cell.schedule.iterations * update
+    return float(updates + places * rounds * evaluation)
