@@ -28,8 +28,8 @@ COUNT_MARGIN = 1.05
 # In 20 processes on two cores that others kept busy as well, no ratio was more than 10% above their
 # median and none 13% below it: half as much time again is noticed, and noise is not.
 RATIO_MARGIN = 1.25
-# Another JAX compiles other programs, and another processor or NumPy has other ratios (DQN's was 1.78
-# on an older generation of the processor on which it is 0.88): then only what is out of all
+# Another JAX compiles other programs, and another processor or NumPy has other ratios (DQN's was
+# 1.78 on an older generation of the processor on which it is 0.88): then only what is out of all
 # proportion is told from what they change.
 OTHER_COUNT_MARGIN, OTHER_RATIO_MARGIN = 2.0, 3.0
 # How often a ratio that is too large is measured, and how often one that is recorded.
