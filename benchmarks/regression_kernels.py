@@ -36,8 +36,8 @@ Array = NDArray[Any]
 
 AGENTS = 5
 # Calls of a few milliseconds: longer than the clock is coarse, shorter than the machine is calm.
-TABULAR_SEEDS = 40
 TABULAR_UPDATES, DQN_UPDATES, DDPG_UPDATES = 32, 96, 20
+TABULAR_SEEDS = 40
 ENGINE = Experiment(
     name="kernel", family=CartPoles(), learner=DQN(hidden=(128,), batch=16), agents=AGENTS
 ).engine
@@ -79,7 +79,7 @@ def kernel(
 
 
 def tabular(learner: TabularLearner | None = None) -> Kernel:
-    """Rounds of 4 local updates on a block of WindyCliffs, in 64 bits."""
+    """Rounds of 4 local updates on some WindyCliffs, in 64 bits."""
     learner = ProjPAvg() if learner is None else learner
     S, A, gamma = WINDY.states, WINDY.actions, WINDY.gamma
     sparsity = sparsity_of(WINDY.support())

@@ -57,6 +57,7 @@ def problem(cell: Cell, seeds: int) -> tuple[Any, Any, dict[str, Any]]:
 
 def ours(cell: Cell, seeds: int) -> Callable[[], Any]:
     task, init, settings = problem(cell, seeds)
+    settings["support"] = cell.environments.support()
 
     def run() -> Any:
         return tabular.run(cell.learner, task.P, task.R, init=init, **settings).objective

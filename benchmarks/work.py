@@ -14,7 +14,7 @@ FLOAT = 4
 
 
 def of_cell(cell: Cell) -> Work:
-    """Blocks of problems fit the cache, so memory does not count."""
+    """Blocks of problems nearly fit the cache, so memory is not counted."""
     return Work(operations=2 * multiply_adds(cell), dtype="float64")
 
 

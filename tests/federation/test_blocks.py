@@ -61,7 +61,8 @@ def test_the_number_of_devices_does_not_change_a_bit(optimised):
 
 def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
     size = blocks.block_size
-    assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8  # WindyCliffs
+    assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8  # dense cliffs
+    assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 2, record_bytes=10_000) == 64  # WindyCliffs
     assert size("cpu", problem_bytes=8 * 5 * 5 * 5 * 5, record_bytes=10_000) == 64  # RandomMDPs
     assert size("cpu", problem_bytes=10**9, record_bytes=10_000) == 1
     assert size("gpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8192
@@ -89,3 +90,29 @@ def test_an_error_in_a_block_stops_the_rest():
     with pytest.raises(RuntimeError, match="broken block"):
         blocks.map_blocks(work, range(10_000))
     assert len(started) < 10_000
+
+
+def test_the_first_block_runs_alone_until_a_program_is_compiled(monkeypatch):
+    monkeypatch.setattr(blocks, "worker_devices", lambda: ["a core", "a core"])
+    program = ("a program of this test", id(monkeypatch))
+    done = []
+
+    def alone_first(block, _):
+        if block == 99:
+            raise ZeroDivisionError
+        assert done or block == 0
+        done.append(block)
+        return block
+
+    with pytest.raises(ZeroDivisionError):
+        blocks.map_blocks(alone_first, [99, 1], program)
+    assert blocks.map_blocks(alone_first, range(4), program) == [0, 1, 2, 3]
+
+    both = threading.Barrier(2, timeout=60)
+
+    def together(block, _):
+        if block < 2:
+            both.wait()  # for the other one
+        return block
+
+    assert blocks.map_blocks(together, range(4), program) == [0, 1, 2, 3]

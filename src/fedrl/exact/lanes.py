@@ -47,8 +47,11 @@ def written_out(work: Callable[[jax.Array], Tree], x: jax.Array) -> Tree:
     """`work(x)`, computed once and not again by everybody who reads it.
 
     A compiler would rather compute what is cheap several times than write it to memory, but for
-    what a branch returns. This branch is always taken, and the compiler does not know it.
+    what a branch returns. This branch is always taken, and the compiler does not know it. Nor does
+    an accelerator, where a branch costs more than it saves.
     """
+    if jax.default_backend() != "cpu":
+        return work(x)
     first = x[(0,) * x.ndim]
     bits = lax.bitcast_convert_type(first, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
     found = jax.eval_shape(work, x)

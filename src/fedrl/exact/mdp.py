@@ -115,10 +115,10 @@ def _solve(mdps: MDPs, policy: jax.Array, *, both: bool) -> tuple[jax.Array, jax
 
 
 def _narrow(sparsity: Sparsity | None) -> Sparsity | None:
-    """Whether most of a matrix is outside of its band, and it is small enough to be unrolled."""
-    if sparsity is None or sparsity.states > UNROLL_LIMIT:
+    """A sparsity of which most of a matrix is outside of its band."""
+    if sparsity is None or 2 * sparsity.bandwidth >= sparsity.states:
         return None
-    return sparsity if 2 * sparsity.bandwidth < sparsity.states else None
+    return sparsity
 
 
 def objective(mdps: MDPs, policy: jax.Array) -> jax.Array:

@@ -6,6 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrl.exact.elimination import UNROLL_LIMIT
+
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
@@ -67,10 +69,11 @@ class Sparsity:
         """Where in P an action's part of an entry stands, and whether it has one, (entries, A)."""
         shape = (len(self.entries), len(self.successors[0]))
         slots, possible = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
-        for i, (s, t) in enumerate(self.entries):
-            for a, one in enumerate(self.successors[s]):
-                if t in one:
-                    slots[i, a], possible[i, a] = one.index(t), True
+        for s, by_action in enumerate(self.successors):
+            for a, one in enumerate(by_action):
+                for k, t in enumerate(one):
+                    entry = self.places[s, t]
+                    slots[entry, a], possible[entry, a] = k, True
         return slots, possible
 
     @cached_property
@@ -80,10 +83,16 @@ class Sparsity:
 
 
 def sparsity_of(support: Booleans) -> Sparsity | None:
-    """Of what may happen (S, A, S); None if that is more than half of everything."""
+    """Of what may happen (S, A, S).
+
+    None if an action may lead to more than half of the states, or there are so many of them that
+    systems are solved by a library: what is built for it is dense anyway.
+    """
+    states, most = len(support), int(support.sum(axis=-1).max())
+    if 2 * most > states or states > UNROLL_LIMIT:
+        return None
     successors = tuple(
         tuple(tuple(np.flatnonzero(possible).tolist()) for possible in by_action)
         for by_action in support
     )
-    most = max(len(one) for by_action in successors for one in by_action)
-    return Sparsity(successors) if 2 * most <= len(support) else None
+    return Sparsity(successors)

@@ -82,7 +82,10 @@ class TabularFamily(ABC):
         """P_0 (S, A, S) and n directions P_k (n, S, A, S) in which it can be disturbed."""
 
     def support(self) -> Booleans:
-        """Which transitions are possible in any of its environments, (S, A, S)."""
+        """Which transitions are possible in any environment, P_0 and its noise included, (S, A, S).
+
+        Whoever overrides `environments` overrides it too: what is not in it is not looked at.
+        """
         return np.ones((self.states, self.actions, self.states), np.bool_)
 
     @abstractmethod

@@ -16,7 +16,8 @@ import jax
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-# Bytes of transition probabilities in a block: half the level-2 cache of a common core.
+# Bytes of transition probabilities in a block: half the level-2 cache of a common core, as far as
+# they are most of it; small problems are bounded by the largest block.
 CPU_BLOCK_BYTES = 400 * 1024
 CPU_LARGEST_BLOCK = 64
 # A GPU wants many lanes; bounded so that a block and its temporaries fit a small card.

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrl.exact.sparsity import Sparsity, sparsity_of
+from fedrl.exact.sparsity import Booleans, Sparsity, sparsity_of
 from fedrl.families import TabularFamily
 
 Floats = NDArray[np.float64]
@@ -43,7 +42,7 @@ class Source(Protocol):
 
     @property
     def sparsity(self) -> Sparsity | None:
-        """What is possible in any of their environments; None if that is nearly everything."""
+        """What is possible in their environments; None if that is not known, or too much."""
 
     def block(self, start: int, count: int) -> Problems:
         """Exactly `count` problems from number `start` on; past the last, any others."""
@@ -55,6 +54,8 @@ class GivenProblems:
 
     arrays: Problems
     """All replicates."""
+    support: Booleans | None = None
+    """Which transitions are possible, (S, A, S); None: all of them."""
 
     @property
     def replicates(self) -> int:
@@ -69,11 +70,9 @@ class GivenProblems:
     def kind(self) -> Hashable:
         return tuple(None if x is None else x.shape[1:] for x in self.arrays)
 
-    @cached_property
+    @property
     def sparsity(self) -> Sparsity | None:
-        given = (self.arrays.P, self.arrays.held_out)
-        possible = [np.any(np.asarray(P) != 0, axis=(0, 1)) for P in given if P is not None]
-        return sparsity_of(np.any(possible, axis=0))
+        return None if self.support is None else sparsity_of(self.support)
 
     def block(self, start: int, count: int) -> Problems:
         # Where there are too few, the last one again.
@@ -107,7 +106,7 @@ class DrawnProblems:
     def kind(self) -> Hashable:
         return self.family, self.agents, self.kappa is None
 
-    @cached_property
+    @property
     def sparsity(self) -> Sparsity | None:
         return sparsity_of(self.family.support())
 

@@ -134,9 +134,12 @@ def run_replicates(
     agents, states, actions = source.size
     sparsity = source.sparsity if learner.exact else None
     lay_out = partial(_lay_out, sparsity=sparsity)
-    successors = states if sparsity is None else sparsity.next_states.shape[-1]
+    platform = jax.local_devices()[0].platform
+    # A cache has to hold what is worked on, an accelerator's memory also what it is made of.
+    held = sparsity if platform == "cpu" else None
+    successors = states if held is None else held.next_states.shape[-1]
     size = block_size(
-        jax.local_devices()[0].platform,
+        platform,
         problem_bytes=8 * agents * states * actions * successors,
         record_bytes=8 * 3 * (schedule.iterations + 1),
     )

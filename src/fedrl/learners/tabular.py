@@ -28,7 +28,7 @@ class TabularLearner(Protocol):
 
     name: ClassVar[str]
     exact: ClassVar[bool]
-    """Whether it evaluates policies and nothing else, and so need not know what is impossible."""
+    """Whether P is for `fedrl.exact.mdp` alone, which also knows it without the impossible."""
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         """The protocol's random initial table (S, A) of one replicate."""

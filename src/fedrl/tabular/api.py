@@ -91,6 +91,7 @@ def run(
     init: ArrayLike | None = None,
     update: Literal["value", "q"] | None = None,
     evaluate_on: ArrayLike | None = None,
+    support: ArrayLike | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Result:
@@ -114,6 +115,9 @@ def run(
             to Q, as in the released experiments, or `"q"`, Q <- (1 - lr) Q + lr T_k Q, as in the
             paper; the other algorithms have only one.
         evaluate_on: further environments to evaluate in, (m, S, A, S) or (seeds, m, S, A, S).
+        support: which transitions are possible, booleans (S, A, S), for instance a family's
+            `support()`: what is impossible is left out, which is faster where it is most of P. A
+            program is compiled for each. None: anything is possible.
         seed: root of all random numbers.
         options: further settings of the learner: `gradient="natural" | "plain"` for softpavg,
             `epsilon` and `restart` for sampled-qavg.
@@ -132,7 +136,7 @@ def run(
     learner = checks.learner_from(algorithm, options, ALGORITHMS)
     table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
     arrays, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
-    problems = GivenProblems(arrays)
+    problems = GivenProblems(arrays, checks.possible(support, arrays))
     checked_gamma = arguments.discount(gamma)
     schedule = Schedule(
         lr=checks.step_sizes(lr, arguments.whole("iterations", iterations)),

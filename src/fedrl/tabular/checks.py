@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
+from fedrl.exact.sparsity import Booleans
 from fedrl.federation.problems import Floats, Problems
 from fedrl.learners.tabular import TabularLearner
 
@@ -115,6 +116,32 @@ def problems(
     given = [(P, 4), (R, 2), (d0, 1), (evaluate_on, 4), (table and table.value, 2)]
     seed_axis = any(value is not None and np.ndim(value) > axes for value, axes in given)
     return Problems(**_same_seeds(parts)), seed_axis
+
+
+def possible(support: ArrayLike | None, arrays: Problems) -> Booleans | None:
+    """Which transitions are possible, (S, A, S); every other one must be 0 in all environments."""
+    if support is None:
+        return None
+    given = np.asarray(support)
+    shape = arrays.P.shape[2:]
+    if given.dtype != np.bool_ or given.shape != shape:
+        raise FedrlError(
+            f"support must be booleans of shape (S, A, S) = {shape}, got {given.dtype} of shape "
+            f"{given.shape}"
+        )
+    for name, P in (("P", arrays.P), ("evaluate_on", arrays.held_out)):
+        if P is None:
+            continue
+        # What was given once serves all seeds, and is looked at once.
+        once = np.asarray(P)[:1] if np.asarray(P).strides[0] == 0 else np.asarray(P)
+        outside = np.any(once, axis=(0, 1)) & ~given
+        if outside.any():
+            s, a, t = map(int, np.argwhere(outside)[0])
+            raise FedrlError(
+                f"support says that action {a} never leads from state {s} to {t}, but in {name} it "
+                "sometimes does"
+            )
+    return given
 
 
 def _same_seeds(parts: dict[str, Floats]) -> dict[str, Floats]:
