@@ -158,3 +158,15 @@ def test_waves_that_cannot_be_are_refused_before_anything_is_written(
     with pytest.raises(FedrlError, match=message):
         fedrl.train(replace(SEVEN, **changes), out=tmp_path / "runs", progress=False, wave=wave)
     assert not (tmp_path / "runs").exists()
+
+
+def test_agents_whose_short_steps_call_the_host_are_not_divided_among_cores():
+    robots = fedrl.preset("halfcheetahs-ddpgavg")
+    short, long = (
+        replace(robots, seeds=1, learner=replace(robots.learner, hidden=hidden, batch=64))
+        for hidden in ((64, 64), (400, 300))
+    )
+    assert layout(short, vectorised=False, workers=2).waves == 1
+    assert layout(long, vectorised=False, workers=2).waves == 2
+    on_device = replace(short, family=replace(short.family, simulator="mjx"))
+    assert layout(on_device, vectorised=False, workers=2).waves == 2

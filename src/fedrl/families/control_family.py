@@ -183,6 +183,11 @@ class ControlFamily(ABC):
         """A step; whether the episode was cut off, before its time limit; the next one's start."""
         return (*self.step(state, action, constants), jnp.bool_(False), reset)
 
+    @property
+    def steps_on_host(self) -> bool:
+        """Whether every step is a call out of the compiled program, to the cores."""
+        return False
+
     def check(self) -> None:  # noqa: B027 (most families need none)
         """Refuse environments that cannot be learnt in, before anything is begun."""
 

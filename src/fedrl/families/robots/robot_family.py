@@ -55,6 +55,10 @@ class RobotFamily(ControlFamily):
         checked = {n: arguments.whole(f"family.{n}", getattr(self, n), largest=100) for n in names}
         arguments.settle(self, **checked)
 
+    @property
+    def steps_on_host(self) -> bool:
+        return self.simulator == "mujoco"
+
     @abstractmethod
     def edit(self, spec: "mujoco.MjSpec", theta: tuple[float, ...]) -> None:
         """Give the robot its body; mass and inertia follow when the model is compiled."""
