@@ -20,7 +20,7 @@ from fedrl.learners.dqn import DQN
 
 SIZES = {
     "cpu": ((5, 1), (5, 8), (50, 1), (500, 1)),
-    "gpu": ((5, 1), (5, 64), (5, 512), (5, 4096), (5, 16384), (20_000, 1)),
+    "gpu": ((5, 1), (5, 64), (5, 512), (5, 4096), (20_000, 1)),
 }
 NETWORKS = (((128,), 16), ((64, 64), 64), ((128, 128), 128))
 # Rows of the replay; small, so that the largest size fits any card.

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import subprocess
 from importlib import metadata
+from pathlib import Path
 
 import jax
 
@@ -16,8 +18,17 @@ def describe() -> dict[str, str | int]:
         "platform": device.platform,
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+        "commit": commit(),
         **versions(),
     }
+
+
+def commit() -> str:
+    """The commit of the code, marked where tracked files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    here = Path(__file__).parent
+    found = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
 
 
 def processor() -> str:

@@ -44,9 +44,9 @@ def test_on_a_cpu_nothing_is_asked_of_the_compiler():
     assert launches.options("cpu", graphs=True) is None
 
 
-def test_kernels_on_a_gpu_are_not_chosen_by_the_clock():
+def test_a_gpu_may_choose_its_kernels_by_trying_them():
     for graphs in (True, False):
-        assert launches.options("gpu", graphs=graphs)["xla_gpu_autotune_level"] == "0"
+        assert "xla_gpu_autotune_level" not in (launches.options("gpu", graphs=graphs) or {})
 
 
 def test_many_seeds_or_wide_networks_are_not_bound_by_launches():

@@ -28,14 +28,9 @@ _FEW_LAUNCHES: ContextVar[bool] = ContextVar("few_launches", default=False)
 
 def options(platform: str, *, graphs: bool) -> dict[str, str] | None:
     """Options of `jax.jit`; with `graphs` an accelerator itself decides when loops end."""
-    if platform != "gpu":
-        return None
-    # Whichever kernel happens to be fastest when they are tried would decide about last digits, and
-    # a wave of agents would get another one than all of them. It made nothing slower.
-    chosen = {"xla_gpu_autotune_level": "0"}
-    if graphs and jax.__version_info__ >= FIRST_WITH_LOOPS:
-        chosen["xla_gpu_enable_command_buffer"] = GRAPHS
-    return chosen
+    if platform == "gpu" and graphs and jax.__version_info__ >= FIRST_WITH_LOOPS:
+        return {"xla_gpu_enable_command_buffer": GRAPHS}
+    return None
 
 
 def with_few_launches(program: Callable[Given, Result]) -> Callable[Given, Result]:
