@@ -77,8 +77,10 @@ def main() -> None:
                 f"(compiled in {row['compile_seconds']:.0f} s)",
                 flush=True,
             )
-    if given.json:
-        given.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+            # What is measured is kept, also if the rest is interrupted.
+            if given.json:
+                record = {"machine": machine, "rows": rows}
+                given.json.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
