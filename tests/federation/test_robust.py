@@ -307,6 +307,56 @@ def test_too_few_agents_are_refused_before_the_run_and_in_a_round(rng, aggregato
         assert message in str(refused.value)
 
 
+def served(aggregator, stacked, asked):
+    about = Communication(None, jnp.arange(len(stacked)), jax.random.key(0))
+    return np.asarray(aggregator.at_server(stacked, about, asked))
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "asked", "least"),
+    [
+        (Mean(), 5, 1),
+        (Median(), 5, 3),
+        (Median(), 6, 4),
+        (TrimmedMean(1), 5, 3),
+        (TrimmedMean(2), 5, 3),
+        (TrimmedMean(2), 12, 5),
+        (Krum(1), 5, 4),
+        (Krum(1), 9, 5),
+        (Krum(2), 7, 5),
+        (Krum(2, keep=3), 8, 6),
+    ],
+    ids=repr,
+)
+def test_of_fewer_agents_than_asked_the_missing_count_as_bad_ones(rng, aggregator, asked, least):
+    aggregator.check(asked, asked)
+    assert aggregator.least(asked) == least
+    bad = aggregator.withstands(asked)
+    for present in range(least, asked + 1):
+        fewer = aggregator.of_fewer(present)
+        fewer.check(asked, present)  # it can be carried out, ...
+        # ... and withstands all the bad ones that can be left.
+        missing = asked - present
+        assert fewer.withstands(present) >= min(bad, max(bad - missing, 0))
+        assert fewer == aggregator or missing
+        flat = vectors(rng, present)
+        left = fewer.withstands(present)
+        flat[:left] = 1e30
+        result = served(aggregator, flat, asked)
+        honest = flat[left:]
+        if not isinstance(aggregator, Mean):
+            assert np.all((honest.min(0) <= result) & (result <= honest.max(0)))
+
+
+def test_as_long_as_there_are_enough_the_missing_lower_no_guard():
+    assert Krum(1).of_fewer(6) == Krum(1)
+    assert Krum(1, keep=3).of_fewer(5) == Krum(1, keep=2)
+    assert Krum(1, keep=2).of_fewer(4) == Krum(0, keep=2)
+    assert Krum(2).of_fewer(5) == Krum(1)
+    assert TrimmedMean(1).of_fewer(4) == TrimmedMean(1)
+    assert TrimmedMean(2).of_fewer(4) == TrimmedMean(1)
+
+
 def test_a_median_is_taken_of_any_number_of_agents(rng):
     Median().check(agents=1, participants=1)
     one = vectors(rng, 1)
