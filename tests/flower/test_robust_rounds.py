@@ -74,11 +74,9 @@ def test_a_robust_federation_goes_on_without_as_many_agents_as_may_be_bad(
             if x.answer.round == number and x.agent not in lost
         }
         assert len(offers) == 5 - len(lost)
-        low, high = (
-            {n: f([x[n] for x in offers.values()], 0) for n in sent[number]} for f in (np.min, np.max)
-        )
         for name, leaf in sent[number + 1].items():
-            assert np.all((low[name] <= leaf) & (leaf <= high[name]))
+            values = [offer[name] for offer in offers.values()]
+            assert np.all((np.min(values, 0) <= leaf) & (leaf <= np.max(values, 0)))
         assert not same(sent[number], sent[number + 1])
 
 
