@@ -79,7 +79,7 @@ def test_two_agents_of_weights_three_and_one_meet_a_quarter_of_the_way():
 @pytest.mark.parametrize("n", [5, 8])
 @pytest.mark.parametrize(
     "aggregator",
-    [Mean(), Mean(tuple(range(1, 9))), Median(), TrimmedMean(1), Krum(1), Krum(1, keep=3)],
+    [Mean(), Mean(tuple(range(1, 9))), Median(), TrimmedMean(1), Krum(1), Krum(1, keep=2)],
     ids=repr,
 )
 def test_equal_agents_stay_equal_to_the_last_bit(rng, aggregator, n):

@@ -1,7 +1,8 @@
-"""The private average: what it lets through, its noise, and the privacy that it promises."""
+"""The private average: what it lets through, its noise, the privacy that it promises, attacks."""
 
 import subprocess
 import sys
+from fractions import Fraction
 from functools import cache
 from math import exp, inf, log, sqrt
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from fedrl.errors import FedrlError
 from fedrl.federation.aggregate import Communication
+from fedrl.federation.discrete_gaussian import discrete_gaussian
 from fedrl.federation.private import MISSING, Private
 
 SHAPES = {"w": (4, 3), "b": (3,), "scale": ()}
@@ -178,6 +180,163 @@ def test_leaf_i_has_the_ith_key_below_that_of_the_communication():
 def test_agents_that_began_apart_have_no_update_to_clip(rng):
     with pytest.raises(FedrlError, match='initialisation = "shared"'):
         aggregate(Private(), [model(rng)], None)
+
+
+# A server over a network: integers, and noise from the operating system.
+
+
+def served(aggregator, agents, before, asked=None):
+    about = Communication(before, jnp.arange(len(agents)), jax.random.key(0))
+    return aggregator.at_server(stack(agents), about, asked or len(agents))
+
+
+@pytest.mark.parametrize(("clip", "noise", "n"), [(1.0, 1.0, 1), (2.0, 0.7, 5), (0.1, 8.0, 20)])
+def test_at_a_server_the_noise_has_the_deviation_of_the_mechanism(clip, noise, n):
+    before = {"w": np.zeros((100, 400), np.float32)}
+    result = served(Private(clip, noise), [before] * n, before)["w"].ravel() * n / (clip * noise)
+    assert scipy.stats.kstest(result, "norm", method="asymp").pvalue > 1e-4
+    again = served(Private(clip, noise), [before] * n, before)["w"].ravel()
+    assert abs(np.corrcoef(result, again)[0, 1]) < 0.03
+
+
+def test_at_a_server_the_sum_is_that_of_the_updates_shortened_to_the_limit(rng):
+    clip = 0.5
+    before = {k: v.astype(np.float64) for k, v in model(rng).items()}
+    updates = [model(rng, size) for size in (0.01, 0.5, 20.0)]
+    agents = [plus(before, update) for update in updates]
+    expected = before
+    for update in updates:
+        factor = min(1.0, clip / norm(update)) / 4
+        expected = plus(expected, jax.tree.map(lambda leaf, f=factor: f * leaf, update))
+    # Four were asked: who sends nothing has sent no change, and how many do is nobody's business.
+    result = served(Private(clip, noise=1e-6), agents, before, asked=4)
+    for one, other in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
+        assert one.shape == other.shape
+        # Noise of 1e-6 clips, six times.
+        np.testing.assert_allclose(one, other, atol=6e-6 * clip / 4)
+
+
+@hypothesis.given(
+    st.lists(st.floats(width=32), min_size=1, max_size=6),
+    st.sampled_from([1e-12, 0.37, 1.0, 1e12]),
+    st.sampled_from([1e-6, 0.3, 1.0, 1.5, 77.0, 1e6]),
+)
+@hypothesis.settings(max_examples=200)
+def test_whatever_an_agent_sends_is_not_longer_than_the_sensitivity_in_integers(sent, clip, noise):
+    aggregator = Private(clip, noise)
+    with np.errstate(invalid="ignore"):
+        whole = aggregator.on_grid(np.array(sent, np.float32).astype(np.float64) - 0.0)
+    length = sum(int(x) ** 2 for x in whole)  # Python's integers have no limits
+    assert length <= aggregator.sensitivity**2
+    # The guarantee is that of the settings: sensitivity / deviation is at most 1 / noise.
+    assert Fraction(aggregator.sensitivity, 2**aggregator.noise_bits) <= 1 / Fraction(noise)
+    if not np.isfinite(sent).all():
+        assert not whole.any()
+    elif 0 < norm(sent) <= clip * 0.99:
+        # Nothing is lost but what is smaller than a step.
+        np.testing.assert_allclose(
+            whole * aggregator.step, sent, rtol=1e-12, atol=aggregator.step * (1 + 1e-9)
+        )
+    elif norm(sent) > clip:
+        assert sqrt(length) > aggregator.sensitivity * (1 - 2e-9) - sqrt(len(sent))
+
+
+def test_sums_of_very_many_of_the_longest_updates_do_not_overflow():
+    # Deviation and sensitivity have at most 31 and 31 bits, and 2 ** 31 agents are enough.
+    for noise in (1e-6, 1.0, 1.999999, 2.0, 1e6):
+        aggregator = Private(noise=noise)
+        assert 0 <= aggregator.noise_bits <= 31
+        assert 2000 < aggregator.sensitivity < 2**31
+        whole = aggregator.on_grid(np.array([1e30]))
+        assert 0 < int(whole[0]) <= aggregator.sensitivity
+        assert int(whole[0]) * 2**31 + (30 << aggregator.noise_bits) < 2**63
+
+
+NOISE = 10.0
+"""Of which the accountant says epsilon 0.375 at delta 1e-5, for one round."""
+
+
+def hypotheses(size=64):
+    """Models of four agents that the observer knows, and of a fifth that has sent one of two."""
+    rng = np.random.default_rng(5)
+    before = {"w": rng.normal(size=size).astype(np.float32)}
+    sent = [{"w": before["w"] + rng.normal(size=size).astype(np.float32) / 20} for _ in range(4)]
+    changed = {"w": before["w"] + np.float32(1 / 8)}  # one clip long
+    return before, [[*sent, before], [*sent, changed]]
+
+
+@cache
+def normals():
+    """All numbers that JAX's normal draws in 32 bits can be, ascending."""
+    low = np.nextafter(np.float32(-1), np.float32(0))
+    fractions = np.arange(2**23, dtype=np.float32) / np.float32(2**23)
+    uniform = jnp.maximum(low, fractions * (1 - low) + low)
+    return np.unique(np.asarray(jnp.sqrt(jnp.float32(2)) * jax.lax.erf_inv(uniform)))
+
+
+def attainable(seen, quiet, before):
+    """How many of the numbers seen could come of a hypothesis, if noise were added in 32 bits.
+
+    `quiet` is what would have come of it without noise.
+    """
+    scale = NOISE / 5
+    noise = normals()
+    near = np.searchsorted(noise, (seen.astype(np.float64) - quiet) / scale)
+    around = np.clip(near[:, None] + np.arange(-8, 8), 0, noise.size - 1)
+    total = ((quiet - before) * 5).astype(np.float32)
+    added = total[:, None] + np.float32(NOISE) * noise[around]
+    made = before[:, None] + added / np.float32(5)
+    return int((made == seen[:, None]).any(1).sum())
+
+
+def guesses(release, trials):
+    """How often the attack of gaps is right."""
+    before, worlds = hypotheses()
+    quiet = [aggregate(Private(1.0, 0.0), agents, before)["w"] for agents in worlds]
+    right = 0
+    for trial in range(trials):
+        truth = trial % 2
+        seen = release(worlds[truth], before, trial)["w"]
+        fits = [attainable(seen, one, before["w"]) for one in quiet]
+        # Of ties every other one is guessed right.
+        right += fits[truth] > fits[1 - truth] or (fits[0] == fits[1] and trial % 4 < 2)
+    return right
+
+
+def test_noise_of_floats_has_gaps_by_which_what_an_agent_sent_is_told_every_time():
+    # The attack works: it is what a server over a network must not do.
+    private = Private(1.0, NOISE)
+    assert guesses(lambda *given: aggregate(private, *given), 40) == 40
+
+
+def most_often_right(epsilon, delta):
+    """The best that any test of two hypotheses can do, by definition of privacy."""
+    return 1 - (1 - delta) / (1 + exp(epsilon))
+
+
+def test_at_a_server_neither_gaps_nor_the_best_test_tell_more_than_epsilon_allows():
+    private = Private(1.0, NOISE)
+    allowed = most_often_right(private.epsilon(1), private.delta)
+    assert allowed == pytest.approx(0.593, abs=1e-3)
+    trials = 200
+    right = guesses(lambda agents, before, _: served(private, agents, before), trials)
+    assert scipy.stats.binomtest(right, trials, allowed, alternative="greater").pvalue > 1e-4
+    # The best one: which of the two sums makes what was seen likelier?
+    before, worlds = hypotheses()
+    flat = before["w"].astype(np.float64)
+    sums = [
+        sum(private.on_grid(agent["w"].astype(np.float64) - flat) for agent in agents)
+        for agents in worlds
+    ]
+    right, trials = 0, 4000
+    middle, way = (sums[0] + sums[1]) / 2, (sums[1] - sums[0]).astype(np.float64)
+    for trial in range(trials):
+        truth = trial % 2
+        seen = sums[truth] + discrete_gaussian(flat.size, private.noise_bits)
+        right += ((seen - middle) @ way > 0) == truth
+    best = scipy.stats.norm.cdf(1 / (2 * NOISE))
+    assert best < allowed
+    assert scipy.stats.binomtest(right, trials, best).pvalue > 1e-4
 
 
 def exact_epsilon(noise, rounds, delta):

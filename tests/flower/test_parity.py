@@ -15,7 +15,6 @@ from fedrl.families import WindyCliffs
 from fedrl.federation.agent import Survives
 from fedrl.federation.private import Private
 from fedrl.federation.robust import Median
-from fedrl.flower.training import NetworkTraining
 from fedrl.learners.memory import Memory
 from in_process import Federation
 from published import EVERYTHING, PENDULUM, models
@@ -141,26 +140,6 @@ def test_whatever_the_settings_both_engines_learn_the_same(tmp_path, changed):
         # Without noise there is no privacy, and JSON has no infinity.
         status = json.loads((tmp_path / "status.json").read_text(), parse_constant=pytest.fail)
         assert status["epsilon"] is None
-
-
-def test_the_noise_of_a_private_server_is_what_its_secret_says():
-    experiment = replace(SMALL, aggregator=Private(clip=0.1, noise=2.0))
-
-    def noise(secret, number=1):
-        training = NetworkTraining(experiment, secret)
-        model = training.first()
-        after = training.aggregate({0: model, 1: model, 2: model}, model, number)
-        return np.concatenate([np.ravel(after[name] - model[name]) for name in model])
-
-    # Nobody has changed anything: all that is left is noise, on the sum of three.
-    one = noise(bytes(8))
-    assert one.std() == pytest.approx(0.1 * 2.0 / 3, rel=0.3)
-    # Every bit of the secret counts, and every round has noise of its own.
-    others = [noise(bytes([*(0,) * i, 1, *(0,) * (7 - i)])) for i in (0, 3, 4, 7)]
-    others += [noise(bytes(8), number=2), noise(None)]
-    for i, other in enumerate(others):
-        assert all(abs(np.corrcoef(other, x)[0, 1]) < 0.5 for x in (one, *others[:i]))
-    np.testing.assert_array_equal(noise(bytes(8)), one)
 
 
 def assert_the_same_agents_took_part(local, federation):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -327,6 +328,81 @@ def test_step_sizes_that_have_decayed_stay_so(tmp_path):
     assert scales[7] <= 0.25
     later = [x.instruction.scale for x in done.transport.exchanges if x.agent == 0]
     assert later == scales[7:]
+
+
+DECAYING = TabularExperiment(
+    name="cliffs", family=WindyCliffs(), agents=5, E=4, updates=102, lr=0.5, decay=0.5, seed=3
+)
+
+
+def scales_of(done):
+    """Factors on the step size, round by round."""
+    done.run()
+    return [x.instruction.scale for x in done.transport.exchanges if x.agent == 0]
+
+
+@pytest.fixture(scope="module")
+def honest(kept, hasty, tmp_path_factory):
+    return scales_of(federation(tmp_path_factory.mktemp("honest"), DECAYING, quorum=3))
+
+
+LIES = {
+    "falls for ever": lambda number, told: 2000.0 - 100 * number,
+    "rises for ever": lambda number, told: -2000.0 + 100 * number,
+    "up and down": lambda number, told: 2000.0 * (-1) ** number,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_one_agent_says_of_itself_does_not_drive_the_step_size(tmp_path, honest, lie):
+    done = federation(tmp_path, DECAYING, quorum=3)
+
+    def change(agent, asked, answer):
+        if agent != 4:
+            return answer
+        metrics = dict(answer.metrics)
+        told = metrics.pop("objective")
+        if LIES[lie]:
+            metrics["objective"] = LIES[lie](asked.round, told)
+        return replace(answer, metrics=metrics)
+
+    done.transport.change = change
+    assert scales_of(done) == honest
+    assert not done.log
+    # There is something to drive: it decays in some rounds and not in others.
+    assert 3 < sum(a != b for a, b in pairwise(honest)) < len(honest) - 4
+
+
+@pytest.mark.parametrize(
+    ("told", "possible"), [(2000.1, False), (-2000.1, False), (2000.0, True), (-2000.0, True)]
+)
+def test_an_objective_that_no_dynamics_give_is_refused(tmp_path, told, possible):
+    # Rewards are -100 to 100, and gamma is 0.95.
+    done = federation(tmp_path)
+    done.transport.change = lambda agent, asked, answer: (
+        replace(answer, metrics={"objective": told}) if (agent, asked.round) == (2, 2) else answer
+    )
+    done.run()
+    (*lines,) = done.log
+    why = f"its objective is {told:.6g}, possible are -2000 to 2000"
+    expected = [] if possible else [f"round 2: without agent 2: its answer was rejected: {why}"]
+    assert lines == expected
+
+
+def test_an_agent_that_was_away_is_compared_with_itself(tmp_path):
+    # The mean of those who are there falls and rises by who they are.
+    done = federation(tmp_path, DECAYING, quorum=3)
+    objective = np.arange(5) * 100.0
+
+    def change(agent, asked, answer):
+        if agent == 4 and asked.round % 2:
+            return Refusal("away")
+        grown = objective[agent] + 10.0 * asked.round
+        return replace(answer, metrics={"objective": float(grown)})
+
+    done.transport.change = change
+    assert set(scales_of(done)) == {1.0}
 
 
 def test_killed_in_the_middle_of_a_round_no_agent_learns_twice(tmp_path, undisturbed):

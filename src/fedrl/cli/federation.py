@@ -260,6 +260,7 @@ def in_words(told: dict[str, Any]) -> str:
         lines.append(f"  agent {agent}: last answered in round {known['round']}; {numbers}")
     for one in told.get("lost", [])[-5:]:
         lines.append(f"  round {one['round']} went on without agent {one['agent']}: {one['why']}")
+    lines += [f"  round {one['round']}: {one['why']}" for one in told.get("kept", [])[-5:]]
     if told.get("bytes", {}).get("sent"):
         sent, received = told["bytes"]["sent"], told["bytes"]["received"]
         lines.append(f"bytes in the last round: {sent:,} to agents, {received:,} back")

@@ -1,7 +1,9 @@
 """What the server does with the agents' parameters."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -21,7 +23,8 @@ class Communication(NamedTuple):
     agents: jax.Array
     """(k,) whose parameters there are, ascending."""
     key: jax.Array
-    """For aggregators that draw random numbers."""
+    """For aggregators that draw random numbers. It follows from the experiment's seed, which all
+    agents know: what is to be hidden from them needs other randomness (`Aggregator.at_server`)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,26 @@ class Aggregator(ABC):
     def promise(self, rounds: int) -> str:
         """What it guarantees after so many communications, in words; refuses what it cannot."""
         return ""
+
+    def withstands(self, asked: int) -> int:
+        """How many of `asked` agents may be bad, or send nothing valid, without doing harm."""
+        return 0
+
+    def least(self, asked: int) -> int:
+        """How many of `asked` agents must have sent something valid for a new model."""
+        return 1
+
+    def of_fewer(self, present: int) -> "Aggregator":
+        """The settings for a round in which only `present` agents have sent something valid.
+
+        The others count as bad ones, of which there are so many less among those present.
+        """
+        return self
+
+    def at_server(self, stacked: Any, communication: Communication, asked: int) -> Any:
+        """What a server over a network makes of the valid ones of `asked` answers."""
+        present = len(jax.tree.leaves(stacked)[0])
+        return _compiled(self.of_fewer(present))(stacked, communication)
 
     @abstractmethod
     def apply(self, stacked: Any, communication: Communication) -> Any:
@@ -90,6 +113,11 @@ class Mean(Aggregator):
         weights = jnp.asarray(self.weights).reshape(jax.lax.axis_size(axis), -1)
         here = _weighted_mean(stacked, weights[jax.lax.axis_index(axis)])
         return _weighted_mean(_one_from_each(axis, here), weights.sum(1))
+
+
+@cache
+def _compiled(aggregator: Aggregator) -> Callable[[Any, Communication], Any]:
+    return jax.jit(aggregator.apply)
 
 
 def mean(stacked: Any) -> Any:

@@ -4,7 +4,7 @@ A parameter that is not a number is as bad as an arbitrary one, and is treated a
 value where values are ordered, an infinite distance where agents are compared.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,6 +22,12 @@ class Median(Aggregator):
 
     name: ClassVar[str] = "median"
 
+    def withstands(self, asked: int) -> int:
+        return (asked - 1) // 2
+
+    def least(self, asked: int) -> int:
+        return asked - self.withstands(asked)
+
     def apply(self, stacked: Any, communication: Communication) -> Any:
         # All but the middle one or two are dropped.
         most = (_participants(stacked) - 1) // 2
@@ -33,7 +39,7 @@ class TrimmedMean(Aggregator):
     """The average of each parameter without its smallest and largest values."""
 
     trim: int = 1
-    """How many values are dropped at each end: as many bad agents do no harm."""
+    """How many values are dropped at each end: as many bad or missing agents do no harm."""
 
     name: ClassVar[str] = "trimmed-mean"
 
@@ -47,6 +53,15 @@ class TrimmedMean(Aggregator):
                 f"{participants} agents take part: lower it, or raise agents or participation"
             )
 
+    def withstands(self, asked: int) -> int:
+        return self.trim
+
+    def least(self, asked: int) -> int:
+        return min(2 * self.trim + 1, asked - self.trim)
+
+    def of_fewer(self, present: int) -> "TrimmedMean":
+        return replace(self, trim=min(self.trim, (present - 1) // 2))
+
     def apply(self, stacked: Any, communication: Communication) -> Any:
         participants = _participants(stacked)
         self.check(participants, participants)
@@ -58,7 +73,7 @@ class Krum(Aggregator):
     """The agent whose parameters are nearest to its neighbours', or the mean of a few such."""
 
     byzantine: int = 1
-    """How many agents may be bad."""
+    """How many agents may be bad or missing."""
     keep: int = 1
     """Of how many agents, those with the nearest neighbours, the average is taken."""
 
@@ -79,12 +94,22 @@ class Krum(Aggregator):
                 f"aggregator.byzantine = {self.byzantine} needs {needed} agents that take part and "
                 f"{participants} do: {lower}raise agents or participation"
             )
-        if self.keep > participants - self.byzantine:
+        most = participants - self.byzantine - 2
+        if self.keep > most:
             raise FedrlError(
-                f"aggregator.keep must be at most {participants - self.byzantine}, the "
-                f"{participants} agents that take part without {self.byzantine} bad ones, "
-                f"got {self.keep}"
+                f"aggregator.keep must be at most {most}, which is n - f - 2 for the n = "
+                f"{participants} agents that take part and f = {self.byzantine}, got {self.keep}"
             )
+
+    def withstands(self, asked: int) -> int:
+        return self.byzantine
+
+    def least(self, asked: int) -> int:
+        return min(2 * self.byzantine + 3, asked - self.byzantine)
+
+    def of_fewer(self, present: int) -> "Krum":
+        byzantine = min(self.byzantine, (present - 3) // 2)
+        return replace(self, byzantine=byzantine, keep=min(self.keep, present - byzantine - 2))
 
     def apply(self, stacked: Any, communication: Communication) -> Any:
         participants = _participants(stacked)

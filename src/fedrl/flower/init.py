@@ -12,7 +12,7 @@ from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import to_toml
 from fedrl.flower import certificates, templates
 from fedrl.flower.certificates import write_secret
-from fedrl.flower.experiments import AnyExperiment, read_experiment
+from fedrl.flower.experiments import AnyExperiment, read_experiment, refuse_quorum
 from fedrl.flower.settings import AGENT, EXPERIMENT, FEDERATION, AgentSettings, Deployment, Folder
 
 PRIVATE = 0o700
@@ -46,12 +46,7 @@ def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folde
     """Make the folder; it is there whole or not at all."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FedrlError(f"{path} exists and is not empty: name a new folder")
-    participants = getattr(experiment, "participants", experiment.agents)
-    if deployment.quorum > participants:
-        raise FedrlError(
-            f"quorum = {deployment.quorum}, but only {participants} agents take part in a round: "
-            "lower it"
-        )
+    refuse_quorum(experiment, deployment.quorum)
     temporary = path.parent / f".{path.name}.new"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

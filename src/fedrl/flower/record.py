@@ -45,7 +45,7 @@ class Record:
         # What everybody knows is not kept as measured (see `experiment.metrics`).
         lockstep = isinstance(experiment, Experiment) and experiment.engine.lockstep
         self._known = {metrics.UPDATES} if lockstep else set()
-        self._told["lost"] = []
+        self._told["lost"], self._told["kept"] = [], []
         self._tell: Callable[[str], None] = lambda rows: None
         self._tracking = ExitStack()
 
@@ -108,6 +108,10 @@ class Record:
             },
             epsilon=self._training.epsilon(planned.number if planned.E else planned.number - 1),
         )
+
+    def kept(self, planned: Planned, why: str) -> None:
+        """A round leaves the model as it was."""
+        self._told["kept"].append({"round": planned.number, "why": why})
 
     def evaluation(
         self, planned: Planned, answers: Mapping[int, Answer], held_out: dict[str, list[float]]
@@ -183,10 +187,8 @@ def _directory(runs: Path, experiment: AnyExperiment) -> RunDirectory:
     return RunDirectory(path, experiment)
 
 
-def training_of(
-    experiment: AnyExperiment, secret: bytes | None = None
-) -> NetworkTraining | TableTraining:
+def training_of(experiment: AnyExperiment) -> NetworkTraining | TableTraining:
     """The server's side of an experiment."""
     if isinstance(experiment, TabularExperiment):
         return TableTraining(experiment)
-    return NetworkTraining(experiment, secret)
+    return NetworkTraining(experiment)

@@ -6,13 +6,14 @@ It knows neither Flower nor the network: a transport brings messages to agents a
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from math import nan
+from typing import Protocol
 
 import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint
-from fedrl.flower.messages import Answer, Arrays, Instruction, Refusal
+from fedrl.flower.messages import Answer, Array, Arrays, Instruction, Refusal
 from fedrl.flower.record import Record
 from fedrl.flower.settings import Deployment
 from fedrl.flower.training import Planned, Training
@@ -84,11 +85,11 @@ class Server:
             done = self._answered(planned)
             if planned.evaluate:
                 record.evaluation(planned, done.answers, held_out)
-                self._objectives += _mean_objective(done.answers)
+                self._objectives += list(_objectives(done.answers, training.agents))
             waited = self._clock()
             shared = {i: done.answers[i].shared for i in done.workers if i in done.answers}
             if planned.E:
-                self._model = training.aggregate(shared, self._model, planned.number)
+                self._aggregate(planned, shared, len(done.workers))
                 self._save(planned)
             self._done = planned.number
             record.round(
@@ -100,6 +101,19 @@ class Server:
                 seconds=(waited - start, self._clock() - waited),
             )
         record.finish(self._model)
+
+    def _aggregate(self, planned: Planned, shared: dict[int, Arrays], asked: int) -> None:
+        """Make the next model, or keep the one there is if the aggregator needs more answers."""
+        least = self._training.least(planned.number)
+        if len(shared) >= least:
+            self._model = self._training.aggregate(shared, self._model, planned.number)
+            return
+        why = (
+            f"{len(shared)} of {asked} answers are valid, the aggregator needs {least}: the model "
+            "stays as it was"
+        )
+        self._log(f"round {planned.number}: {why}")
+        self._record.kept(planned, why)
 
     def _answered(self, planned: Planned) -> _Round:
         """Ask the agents of a round and collect what they say, until the deadline."""
@@ -191,7 +205,7 @@ class Server:
             worked = round.instructions[agent].E > 0
             wrong = why_not_answer(
                 answer, round.planned.number, worked, self._model, self._deployment.norm_bound
-            )
+            ) or self._training.why_not(answer.metrics)
             if wrong is None:
                 round.answers[agent] = answer
             else:
@@ -230,11 +244,12 @@ class Server:
 
     def _save(self, planned: Planned) -> None:
         record = self._record
-        leaves = [np.array(self._objectives), *(self._model[name] for name in self._names)]
+        told = np.reshape(self._objectives, (-1, self._training.agents))
+        leaves = [told, *(self._model[name] for name in self._names)]
         trained = planned.trained + planned.E
         checkpoint.save(record.checkpoints, record.experiment, planned.number, trained, leaves)
 
-    def _restored(self, first: Arrays) -> tuple[int, Arrays, list[float]]:
+    def _restored(self, first: Arrays) -> tuple[int, Arrays, list[Array]]:
         """(rounds done, model, objectives) of the newest good checkpoint."""
         for file in reversed(checkpoint.checkpoints(self._record.checkpoints)):
             try:
@@ -243,11 +258,14 @@ class Server:
                 self._log(f"{error}; looking for an older one")
                 continue
             self._log(f"going on after round {done}")
-            return done, dict(zip(first, leaves, strict=True)), [float(x) for x in objectives]
+            return done, dict(zip(first, leaves, strict=True)), list(objectives)
         return 0, first, []
 
 
-def _mean_objective(answers: Mapping[int, Answer]) -> list[float]:
-    """In agent order, as everything is summed."""
-    told: list[Any] = [answers[i].metrics.get("objective") for i in sorted(answers)]
-    return [sum(told) / len(told)] if told and None not in told else []
+def _objectives(answers: Mapping[int, Answer], agents: int) -> Array:
+    """(1, n) what each agent says of the model, NaN if nothing; (0, n) if none of them does."""
+    told = np.full((1, agents), nan)
+    for agent, answer in answers.items():
+        told[0, agent] = answer.metrics.get("objective", nan)
+    spoken: Array = told[~np.isnan(told).all(1)]
+    return spoken

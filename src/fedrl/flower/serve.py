@@ -16,6 +16,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, write_atomically
 from fedrl.experiment.settings import Experiment
 from fedrl.flower import templates
+from fedrl.flower.experiments import refuse_quorum
 from fedrl.flower.processes import (
     environment,
     name_of,
@@ -47,6 +48,7 @@ def serve(
     """
     trackers_named(track)  # an error, now, if one cannot be used
     deployment, experiment = folder.deployment(), folder.experiment()
+    refuse_quorum(experiment, deployment.quorum)
     if isinstance(experiment, Experiment):
         experiment.aggregator.promise(1)  # an error, now, if that cannot be known here
     server = folder.server.resolve()

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -108,7 +107,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = Folder(Path(str(context.run_config["server"])).parent)
     log = _log(folder.server / "server.log")
     deployment = folder.deployment()
-    training = training_of(folder.experiment(), secrets.token_bytes(8))
+    training = training_of(folder.experiment())
     nodes = json.loads((folder.server / NODES).read_text())
     agents = {int(node): int(agent) for node, agent in nodes.items()}
     record = Record(folder.runs, training, folder.status)

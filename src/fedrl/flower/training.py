@@ -18,7 +18,7 @@ from fedrl.federation.aggregate import Communication
 from fedrl.federation.private import Private
 from fedrl.federation.rounds import PLATEAU
 from fedrl.federation.state import chosen, server_keys
-from fedrl.flower.messages import Arrays
+from fedrl.flower.messages import Array, Arrays
 from fedrl.flower.table_work import TABLE, first_table
 from fedrl.flower.work import REPLICATE, like
 from fedrl.keys import Purpose, replicate_key
@@ -52,11 +52,17 @@ class Training(Protocol):
     def takes_part(self, number: int) -> list[int]:
         """The agents of a round, ascending."""
 
+    def least(self, number: int) -> int:
+        """How many valid answers of the agents of a round the aggregator needs."""
+
     def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
         """The new model from the agents' ones."""
 
-    def scale(self, objectives: list[float]) -> float:
-        """Factor on the step size, from the mean objectives of the rounds so far."""
+    def why_not(self, metrics: Mapping[str, float]) -> str | None:
+        """What is impossible in what an agent has measured, or None."""
+
+    def scale(self, objectives: list[Array]) -> float:
+        """Factor on the step size, from each agent's objective in the rounds so far."""
 
     def held_out(self, model: Arrays, trained: int) -> dict[str, list[float]]:
         """What the model is worth in the held-out environments, by metric."""
@@ -65,8 +71,7 @@ class Training(Protocol):
 class NetworkTraining:
     """DQNAvg, DDPGAvg and their personalised variants."""
 
-    def __init__(self, experiment: Experiment, secret: bytes | None = None) -> None:
-        """`secret`, 8 bytes, seeds the noise of private aggregation; nobody may know it."""
+    def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.agents = experiment, experiment.agents
         self.rounds = _planned(experiment)
         self._engine = experiment.engine
@@ -74,13 +79,8 @@ class NetworkTraining:
         self._params = jax.tree.map(lambda leaf: leaf[0], params)
         self._shared, self._private = experiment.learner.split(self._params)
         self._keys = server_keys(experiment.seed, jnp.int32(REPLICATE))
-        if secret is not None:
-            data = np.frombuffer(secret, np.uint32)
-            noise = jax.random.wrap_key_data(jnp.asarray(data), impl="threefry2x32")
-            self._keys = self._keys._replace(noise=noise)
         self._held_out = self._thetas()
-        # Once each: programs are compiled for what they are made of.
-        self._aggregate = jax.jit(experiment.aggregator.apply)
+        # Once: programs are compiled for what they are made of.
         self._play = jax.jit(self._played)
 
     def first(self) -> Arrays:
@@ -95,20 +95,25 @@ class NetworkTraining:
         who = chosen(key, self.agents, self.experiment.participants)
         return [int(agent) for agent in who]
 
+    def least(self, number: int) -> int:
+        return self.experiment.aggregator.least(len(self.takes_part(number)))
+
     def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
         agents = sorted(answers)
         stacked = {name: np.stack([answers[i][name] for i in agents]) for name in before}
-        aggregator = self.experiment.aggregator
-        aggregator.check(self.agents, len(agents))
         communication = Communication(
             before=before if self.sends_first else None,
             agents=jnp.array(agents),
             key=jax.random.fold_in(self._keys.noise, number - 1),
         )
-        model = self._aggregate(stacked, communication)
+        asked = len(self.takes_part(number))
+        model = self.experiment.aggregator.at_server(stacked, communication, asked)
         return {name: np.asarray(leaf) for name, leaf in model.items()}
 
-    def scale(self, objectives: list[float]) -> float:
+    def why_not(self, metrics: Mapping[str, float]) -> str | None:
+        return None
+
+    def scale(self, objectives: list[Array]) -> float:
         return 1.0
 
     def held_out(self, model: Arrays, trained: int) -> dict[str, list[float]]:
@@ -155,6 +160,9 @@ class TableTraining:
             Planned(i + 1, min(E, updates - start), start, True) for i, start in enumerate(starts)
         ]
         self.rounds.append(Planned(len(starts) + 1, 0, updates, True))
+        family = experiment.family
+        values = family.task(agents=self.agents, seed=experiment.seed).R / (1 - family.gamma)
+        self._possible = float(values.min()), float(values.max())
 
     def first(self) -> Arrays:
         return {TABLE: first_table(self.experiment)}
@@ -166,19 +174,37 @@ class TableTraining:
     def takes_part(self, number: int) -> list[int]:
         return list(range(self.agents))
 
+    def least(self, number: int) -> int:
+        return 1
+
     def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
         tables = np.stack([answers[i][TABLE] for i in sorted(answers)], -1)
         with jax.enable_x64(True):
             mean = mean_over_agents(jnp.asarray(tables), len(answers))
             return {TABLE: np.asarray(mean)[..., 0]}
 
-    def scale(self, objectives: list[float]) -> float:
-        """Decays at plateaus, as in `fedrl.federation.rounds`."""
+    def why_not(self, metrics: Mapping[str, float]) -> str | None:
+        """Discounted rewards of what can be earned in a step, whatever the dynamics are."""
+        low, high = self._possible
+        told = metrics.get("objective", low)
+        # To rounding.
+        slack = 1e-9 * max(abs(low), abs(high))
+        if low - slack <= told <= high + slack:
+            return None
+        return f"its objective is {told:.6g}, possible are {low:.6g} to {high:.6g}"
+
+    def scale(self, objectives: list[Array]) -> float:
+        """Decays at plateaus, as in `fedrl.federation.rounds`, but at those of the median agent.
+
+        What an agent says of itself cannot be checked, and the mean would follow any one of them.
+        """
         scale, decay = 1.0, self.experiment.decay or 1.0
-        for r in range(len(objectives) + 1):
-            if r > 2:
-                one_ago, two_ago = objectives[r - 1], objectives[r - 2]
-                scale *= decay if one_ago - two_ago < PLATEAU * two_ago else 1.0
+        for r in range(3, len(objectives) + 1):
+            one_ago, two_ago = objectives[r - 1], objectives[r - 2]
+            gains = one_ago - two_ago - PLATEAU * two_ago
+            heard = gains[~np.isnan(gains)]
+            if heard.size and np.median(heard) < 0:
+                scale *= decay
         return scale
 
     def held_out(self, model: Arrays, trained: int) -> dict[str, list[float]]:
