@@ -334,7 +334,7 @@ def test_what_cannot_be_a_host_is_told(host):
         ({"quorum": 1.5}, "quorum must be an integer"),
         ({"deadline": 0}, "deadline must be a positive number, got 0"),
         ({"patience": -5}, "patience must be a positive number"),
-        ({"norm_bound": float("nan")}, "norm_bound must be a positive number"),
+        ({"norm_bound": float("nan")}, "norm_bound must be a number, 0 or more"),
         ({"proxy": "apache"}, "unknown proxy 'apache': choose from 'nginx', 'none'"),
         (
             {"proxy": "none", "host": HOST},

@@ -203,8 +203,9 @@ class Server:
                 self._failed(round, agent, answer.reason)
                 continue
             worked = round.instructions[agent].E > 0
+            bound = self._deployment.norm_bound or self._training.furthest(round.planned)
             wrong = why_not_answer(
-                answer, round.planned.number, worked, self._model, self._deployment.norm_bound
+                answer, round.planned.number, worked, self._model, bound
             ) or self._training.why_not(answer.metrics)
             if wrong is None:
                 round.answers[agent] = answer

@@ -46,8 +46,9 @@ class Deployment:
     """Seconds to wait for all agents before the first round; then a quorum is enough."""
     patience: float = 600.0
     """Seconds to wait for enough agents to be there."""
-    norm_bound: float = 1000.0
-    """How far, in Euclidean norm, an answer may be from the model that was sent."""
+    norm_bound: float = 0.0
+    """How far, in Euclidean norm, an answer may be from the model that was sent; 0: as far as E
+    updates of the learner can carry it."""
 
     def __post_init__(self) -> None:
         arguments.of_kind("host", self.host, str)
@@ -58,9 +59,12 @@ class Deployment:
             )
         arguments.choice("proxy", self.proxy, ("nginx", "none"))
         positive = "a positive number"
-        names = ("deadline", "gathering", "patience", "norm_bound")
+        names = ("deadline", "gathering", "patience")
         arguments.settle(
             self,
+            norm_bound=arguments.number(
+                "norm_bound", self.norm_bound, "a number, 0 or more", lambda x: 0 <= x < 1e30
+            ),
             quorum=arguments.whole("quorum", self.quorum, smallest=0),
             **{
                 n: arguments.number(n, getattr(self, n), positive, lambda x: 0 < x < 1e30)

@@ -1,6 +1,7 @@
 """What the server trains: which rounds there are, who takes part, what comes of their answers."""
 
 from collections.abc import Mapping
+from math import sqrt
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -22,6 +23,10 @@ from fedrl.flower.messages import Array, Arrays
 from fedrl.flower.table_work import TABLE, first_table
 from fedrl.flower.work import REPLICATE, like
 from fedrl.keys import Purpose, replicate_key
+from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg
+
+# How far answers may be from the model where nothing is known of the learner's steps.
+UNKNOWN = 1000.0
 
 
 class Planned(NamedTuple):
@@ -57,6 +62,9 @@ class Training(Protocol):
 
     def aggregate(self, answers: Mapping[int, Arrays], before: Arrays, number: int) -> Arrays:
         """The new model from the agents' ones."""
+
+    def furthest(self, planned: Planned) -> float:
+        """How far from the model an agent that follows the algorithm can come in a round."""
 
     def why_not(self, metrics: Mapping[str, float]) -> str | None:
         """What is impossible in what an agent has measured, or None."""
@@ -109,6 +117,23 @@ class NetworkTraining:
         asked = len(self.takes_part(number))
         model = self.experiment.aggregator.at_server(stacked, communication, asked)
         return {name: np.asarray(leaf) for name, leaf in model.items()}
+
+    def furthest(self, planned: Planned) -> float:
+        """The largest step of a weight in each update, all weights in the same direction."""
+        experiment = self.experiment
+        step = experiment.learner.largest_step
+        if step is None:
+            return UNKNOWN
+        updates = planned.E
+        if experiment.unit == "episodes":
+            updates *= -(-experiment.family.time_limit // experiment.learner.update_every)
+        weights = [leaf for leaf in self.first().values() if leaf.dtype.kind == "f"]
+        length = step * updates * sqrt(sum(leaf.size for leaf in weights))
+        if planned.number == 1 and not self.sends_first:
+            # Drawn like these: if uniformly, no weight is more than sqrt(3) times the usual away.
+            length += 4 * sqrt(sum(float(np.sum(leaf**2)) for leaf in weights))
+        # Rounding to 32 bits.
+        return 1.01 * length + 1e-3
 
     def why_not(self, metrics: Mapping[str, float]) -> str | None:
         return None
@@ -182,6 +207,23 @@ class TableTraining:
         with jax.enable_x64(True):
             mean = mean_over_agents(jnp.asarray(tables), len(answers))
             return {TABLE: np.asarray(mean)[..., 0]}
+
+    def furthest(self, planned: Planned) -> float:
+        experiment = self.experiment
+        low, high = self._possible
+        sides = sqrt(self.first()[TABLE].size)
+        match experiment.learner:
+            case QAvg() if experiment.lr <= 1:
+                # Entries are averages of possible values and of the first ones, in [0, 1].
+                entry = max(high, 1.0) - min(low, 0.0)
+            case ProjPAvg():
+                entry = 1.0
+            case SoftPAvg():
+                # |A| is at most high - low, and what it is multiplied by at most 1 / (1 - gamma).
+                entry = planned.E * experiment.lr * (high - low) / (1 - experiment.family.gamma)
+            case _:
+                return UNKNOWN
+        return 1.01 * sides * entry
 
     def why_not(self, metrics: Mapping[str, float]) -> str | None:
         """Discounted rewards of what can be earned in a step, whatever the dynamics are."""

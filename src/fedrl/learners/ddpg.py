@@ -13,7 +13,7 @@ import optax
 from fedrl import arguments
 from fedrl.learners.learner import Learned, Learner, Output
 from fedrl.learners.networks import MLP, Critic
-from fedrl.learners.personalisation import Model, through_the_eyes_of
+from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -195,6 +195,10 @@ class DDPG(Learner):
             return improve(), loss
         after: Learned = jax.lax.cond(updates % self.actor_every == 0, improve, leave)
         return after, loss
+
+    @property
+    def largest_step(self) -> float:
+        return LARGEST_ADAM_STEP * max(self.actor_lr, self.critic_lr)
 
     @property
     def _actor_optimizer(self) -> optax.GradientTransformation:

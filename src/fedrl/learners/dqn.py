@@ -12,7 +12,7 @@ from fedrl.errors import FedrlError
 from fedrl.launches import either
 from fedrl.learners.learner import Learned, Learner, Output
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import Model, through_the_eyes_of
+from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -111,6 +111,10 @@ class DQN(Learner):
         )
         copy = updates % self.target_every == 0
         return Learned(params, either(copy, params, learned.target), optimizer), loss
+
+    @property
+    def largest_step(self) -> float:
+        return LARGEST_ADAM_STEP * self.lr
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:

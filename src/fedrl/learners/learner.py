@@ -210,6 +210,11 @@ class Learner(ABC):
         return self.memory.recall(rows, recent, pick, stored, observation_size, self.gamma)
 
     @property
+    def largest_step(self) -> float | None:
+        """The most that one `update` can change a shared weight; None if that is not known."""
+        return None
+
+    @property
     def samples(self) -> int:
         """Transitions that an update goes through."""
         return self.batch

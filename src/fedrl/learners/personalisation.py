@@ -6,6 +6,7 @@ follows from the settings, so that learners, engines and aggregators need no var
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, Literal, TypeVar
 
 import equinox as eqx
@@ -83,6 +84,13 @@ class Model(eqx.Module):
     def __call__(self, observation: jax.Array, *action: jax.Array) -> jax.Array:
         values: jax.Array = self.network(self.view(observation), *action)
         return values
+
+
+# Of the moments, as optax has them.
+ADAM_B1, ADAM_B2 = 0.9, 0.999
+LARGEST_ADAM_STEP = (1 - ADAM_B1) / sqrt((1 - ADAM_B2) * (1 - ADAM_B1**2 / ADAM_B2))
+"""How many step sizes Adam can move a weight at once, whatever the gradients: Cauchy-Schwarz for
+its two moments. Gradients that grow by b2 / b1 from update to update come near it."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +187,7 @@ class Personal:
         """Adam; an embedding may have a step size of its own."""
         own = self.embedding_lr
         if not self.embedding or own is None:
-            return optax.adam(lr)
+            return optax.adam(lr, ADAM_B1, ADAM_B2)
 
         def step(steps: Any, _: Any) -> Any:
             sizes = _of_models(
@@ -189,7 +197,7 @@ class Personal:
             )
             return jax.tree.map(lambda size, step: -size * step, sizes, steps)
 
-        return optax.chain(optax.scale_by_adam(), optax.stateless(step))
+        return optax.chain(optax.scale_by_adam(ADAM_B1, ADAM_B2), optax.stateless(step))
 
     def seeing(self, params: Tree, observation: jax.Array) -> Tree:
         """The models after the agent has seen one more observation."""

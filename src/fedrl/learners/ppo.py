@@ -18,7 +18,7 @@ from fedrl.errors import FedrlError
 from fedrl.learners.learner import LARGEST, Learned, Learner, Output
 from fedrl.learners.memory import Memory, Recent
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import Model, through_the_eyes_of
+from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition, unpack
 
 # Actors begin with nearly the same output everywhere: no action is preferred.
@@ -222,6 +222,10 @@ class PPO(Learner):
         start = (learned.params, learned.optimizer)
         (params, optimizer), losses = jax.lax.scan(step, start, batches)
         return Learned(params, params, optimizer), losses.mean()
+
+    @property
+    def largest_step(self) -> float:
+        return LARGEST_ADAM_STEP * self.lr * self.epochs * (self.rollout // self.batch)
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
