@@ -513,6 +513,79 @@ def test_after_the_deadline_a_round_goes_on_and_a_late_answer_is_nobodys(tmp_pat
     assert set(answers(done, 4)) == EVERYBODY
 
 
+def test_an_agent_that_was_silent_for_two_rounds_is_asked_last_and_not_waited_for(tmp_path, clock):
+    done = federation(tmp_path, clock=clock, deadline=50.0, quorum=3)
+    silent, times = {2, 3, 4}, {}
+
+    def change(agent, asked, answer):
+        times.setdefault(asked.round, clock.now)
+        return None if agent == 0 and asked.round in silent else answer
+
+    done.transport.change = change
+    done.run()
+    took = {number: times[number + 1] - times[number] for number in range(1, 5)}
+    assert took[1] < 1
+    assert 50 < took[2] < 51
+    assert 50 < took[3] < 51
+    assert took[4] < 1
+    missed = "it missed 2 rounds before, and the others have answered"
+    assert f"round 4: without agent 0: {missed}" in done.log
+    # It is still asked, after all the others.
+    order = {n: [x.agent for x in done.transport.exchanges if x.answer.round == n] for n in (3, 4)}
+    assert order == {3: [0, 1, 2, 3], 4: [1, 2, 3, 0]}
+
+
+def test_an_agent_that_answers_again_is_waited_for_again(tmp_path, clock):
+    done = federation(tmp_path, clock=clock, deadline=50.0, quorum=3)
+    slow = []
+
+    def change(agent, asked, answer):
+        if agent != 0 or asked.round in (3, 5):
+            return answer
+        if asked.round == 4:
+            # Slower than all others, and in time.
+            slow.append((clock.now, (0, answer)))
+        return None
+
+    def arrives():
+        if slow and clock.now > slow[0][0] + 40:
+            done.transport.came.append(slow.pop()[1])
+
+    done.transport.change = change
+    clock.waits.append(arrives)
+    done.run()
+    # Two rounds, but not in a row with the one in which it is slow.
+    late = [line for line in done.log if "without agent 0" in line]
+    assert [line[:7] for line in late] == ["round 1", "round 2"]
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\n" + "A" * 5_000_000
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda answer: Refusal(HOSTILE),
+        lambda answer: replace(answer, metrics={HOSTILE: 1.0}),
+        lambda answer: replace(answer, shared={HOSTILE: np.zeros(1)}),
+        lambda answer: replace(answer, shared={f"{i}{HOSTILE}": np.zeros(1) for i in range(9)}),
+        lambda answer: replace(answer, metrics={"objective": HOSTILE}),
+    ],
+    ids=["refusal", "metric", "leaf", "leaves", "value"],
+)
+def test_what_an_agent_says_is_short_and_printable_wherever_it_is_kept(tmp_path, spoil):
+    done = federation(tmp_path)
+    done.transport.change = lambda agent, asked, answer: spoil(answer) if agent == 1 else answer
+    done.run()
+    status = (tmp_path / "status.json").read_text()
+    assert len(status) < 20_000
+    why = [one["why"] for one in json.loads(status)["lost"]]
+    assert len(why) >= 4
+    for text in [*why, *done.log]:
+        assert text.isprintable()
+        assert len(text) < 700
+
+
 def test_the_late_answer_of_an_agent_that_is_asked_again_is_not_that_of_this_round(
     tmp_path, clock, undisturbed
 ):

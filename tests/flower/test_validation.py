@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedrl.flower.messages import METRICS, Answer
-from fedrl.flower.validation import distance, why_not, why_not_answer
+from fedrl.flower.validation import distance, shown, why_not, why_not_answer
 
 AGREED = {"w": np.zeros((2, 3), np.float32), "b": np.ones(3, np.float32)}
 FAR = 10.0
@@ -128,3 +128,15 @@ def test_in_64_bits_squares_that_overflow_are_infinitely_far():
     before = {"table": np.zeros((2, 2))}
     answer = Answer(1, {}, {"table": np.full((2, 2), 1e200)})
     assert "it is inf away" in why_not_answer(answer, 1, True, before, 1e29)
+
+
+@hypothesis.given(st.text())
+def test_what_is_shown_is_one_short_printable_line(text):
+    line = shown(text)
+    assert line.isprintable()
+    assert len(line) <= 500
+
+
+def test_ordinary_words_are_shown_as_they_are():
+    assert shown("it was stopped: 3 × größer\n  again") == "it was stopped: 3 × größer again"
+    assert shown("\x1b[31mred") == "\\x1b[31mred"

@@ -79,6 +79,7 @@ class Status:
     def run(self) -> int:
         import json
 
+        with_flower()
         from fedrl.flower.everything import status
 
         told = status(_folder(self.folder))
@@ -94,6 +95,7 @@ class Down:
     """Folder of a federation."""
 
     def run(self) -> int:
+        with_flower()
         from fedrl.flower.everything import down
 
         stopped = down(_folder(self.folder))

@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fedrl.errors import FedrlError
@@ -13,6 +14,7 @@ from fedrl.experiment.files import locked
 from fedrl.experiment.toml import read_settings
 from fedrl.flower.preloaded import PROGRAM, write_shim
 from fedrl.flower.processes import (
+    Descendants,
     environment,
     free_port,
     program,
@@ -34,15 +36,30 @@ class _Kept:
     """A program that is started again when it ends, later each time."""
 
     def __init__(
-        self, name: str, log: Path, begin: Callable[[], "subprocess.Popen[bytes]"]
+        self,
+        name: str,
+        log: Path,
+        begin: Callable[[], "subprocess.Popen[bytes]"],
+        helpers: Sequence[str] = (),
     ) -> None:
-        self._name, self._log, self._begin = name, log, begin
-        self.process = begin()
-        self._started, self._pause = time.monotonic(), SOONEST
+        """`helpers`: programs that it starts, cannot do without, and does not look after."""
+        self._name, self._log, self._begin, self._helpers = name, log, begin, helpers
+        self._start()
+        self._pause = SOONEST
+
+    def _start(self) -> None:
+        self.process = self._begin()
+        self._below = Descendants(self.process, self._helpers)
+        self._started = time.monotonic()
 
     def look(self, tell: Callable[[str], None]) -> None:
+        """Start the program again if it, or one of its helpers, has ended."""
         if self.process.poll() is None:
-            return
+            ended = self._below.ended()
+            if ended is None:
+                return
+            tell(f"{ended} of {self._name} has ended")
+            stop(self.process)
         if self.process.returncode == REFUSED:
             raise FedrlError(self._log.read_text().strip().splitlines()[-1])
         lasted = time.monotonic() - self._started
@@ -51,7 +68,7 @@ class _Kept:
         self._pause = SOONEST if lasted > LATEST else min(2 * self._pause, LATEST)
         tell(f"{self._name} has ended ({self.process.returncode}); starting it again")
         stop(self.process)
-        self.process, self._started = self._begin(), time.monotonic()
+        self._start()
 
 
 def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bool = True) -> None:
@@ -73,9 +90,9 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
                 kept.append(_Kept("the worker", path / WORKER_LOG, lambda: _worker(path)))
                 log = path / PRELOADED_LOG
                 kept.append(_Kept("the preloaded ClientApp", log, lambda: _preloaded(path)))
-            kept.append(
-                _Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings, warm))
-            )
+            log = path / NODE_LOG
+            node = partial(_supernode, path, settings, warm)
+            kept.append(_Kept("the SuperNode", log, node, helpers=("flower-superexec",)))
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
             while True:
                 for one in kept:
@@ -110,7 +127,7 @@ def _supernode(path: Path, settings: AgentSettings, warm: bool) -> "subprocess.P
         shim = write_shim(path, program(PROGRAM))
         env["PATH"] = f"{shim}{os.pathsep}{env['PATH']}"
     command = [
-        program("flower-supernode"),
+        *(sys.executable, "-m", "fedrl.flower.supernode"),
         "--superlink",
         settings.server,
         "--root-certificates",

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from fedrl.errors import FedrlError
 from fedrl.flower.settings import LOOPBACK
 
@@ -85,6 +87,48 @@ def leave_with(pid: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class Descendants:
+    """Long-lived programs that one of ours starts, directly or not, and does not look after."""
+
+    # Seconds between two looks, which go over all processes of the machine.
+    EVERY = 1.0
+
+    def __init__(self, process: "subprocess.Popen[bytes]", names: Sequence[str]) -> None:
+        self._above, self._names = psutil.Process(process.pid), names
+        self._seen: dict[psutil.Process, str] = {}
+        self._next = time.monotonic()
+
+    def ended(self) -> str | None:
+        """The name of one that ran and runs no longer."""
+        if not self._names or time.monotonic() < self._next:
+            return None
+        self._next = time.monotonic() + self.EVERY
+        with suppress(psutil.NoSuchProcess):  # its owner notices
+            for process in self._above.children(recursive=True):
+                self._note(process)
+        return next((name for process, name in self._seen.items() if not _runs(process)), None)
+
+    def seen(self, name: str) -> bool:
+        """Whether a program of this name has been there."""
+        return name in self._seen.values()
+
+    def _note(self, process: psutil.Process) -> None:
+        if process in self._seen:
+            return
+        with suppress(psutil.Error):
+            # An interpreter and its script, or the program itself.
+            words = [Path(word).name for word in process.cmdline()[:2]]
+            for name in set(words) & set(self._names):
+                self._seen[process] = name
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def name_of(process: "subprocess.Popen[bytes]") -> str:

@@ -4,6 +4,7 @@ It knows neither Flower nor the network: a transport brings messages to agents a
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import nan
@@ -17,10 +18,12 @@ from fedrl.flower.messages import Answer, Array, Arrays, Instruction, Refusal
 from fedrl.flower.record import Record
 from fedrl.flower.settings import Deployment
 from fedrl.flower.training import Planned, Training
-from fedrl.flower.validation import why_not_answer
+from fedrl.flower.validation import shown, why_not_answer
 
 # An agent that fails is asked so often in a round.
 ATTEMPTS = 2
+# An agent that was silent for so many rounds in a row holds up no further one at full length.
+SILENT = 2
 POLL = 0.1
 
 
@@ -44,6 +47,9 @@ class _Round:
     planned: Planned
     instructions: dict[int, Instruction]
     workers: set[int]
+    start: float
+    latest: float
+    """When the last valid answer came."""
     marks: dict[int, object] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -71,6 +77,8 @@ class Server:
         self._training, self._transport, self._record = training, transport, record
         self._deployment, self._log, self._clock = deployment, log, clock
         self._gathered = False
+        self._silent: Counter[int] = Counter()
+        """Rounds in a row in which an agent was asked and did not answer."""
         first = training.first()
         self._names = list(first)
         self._done, self._model, self._objectives = self._restored(first)
@@ -120,14 +128,18 @@ class Server:
         round = self._asked(planned)
         wanted = round.workers if planned.E else set(round.instructions)
         needed = self._quorum(len(wanted))
-        deadline = self._clock() + self._deployment.deadline
         while round.open:
             self._collect(round)
             here = self._ask_again(round)
-            if self._clock() > deadline:
-                self._lose(round, round.open, "it did not answer before the deadline")
-            elif len(wanted & set(round.answers)) >= needed and not round.open & set(here):
-                self._lose(round, round.open, "it has gone")
+            if self._clock() > round.start + self._deployment.deadline:
+                self._give_up(round, "it did not answer before the deadline")
+            elif len(wanted & set(round.answers)) >= needed:
+                if not round.open & set(here):
+                    self._give_up(round, "it has gone")
+                elif self._only_silent_ones(round):
+                    self._give_up(
+                        round, f"it missed {SILENT} rounds before, and the others have answered"
+                    )
             if round.open:
                 time.sleep(POLL)
         valid = wanted & set(round.answers)
@@ -139,6 +151,11 @@ class Server:
                 "to try this round again"
             )
         return round
+
+    def _only_silent_ones(self, round: _Round) -> bool:
+        """Whether all that are missing were silent before, and have had twice the others' time."""
+        twice = self._clock() > 2 * round.latest - round.start
+        return twice and all(self._silent[agent] >= SILENT for agent in round.open)
 
     def _asked(self, planned: Planned) -> _Round:
         """Send instructions to all who are there, once enough of them are."""
@@ -173,7 +190,8 @@ class Server:
             )
             for agent in wanted & set(here)
         }
-        round = _Round(planned, instructions, workers)
+        now = self._clock()
+        round = _Round(planned, instructions, workers, start=now, latest=now)
         for agent in sorted(workers - set(here)):
             self._log(f"round {planned.number}: agent {agent} is not there")
         self._send(round, set(instructions), here)
@@ -188,7 +206,9 @@ class Server:
         self._gathered = True
 
     def _send(self, round: _Round, agents: set[int], here: Mapping[int, object]) -> None:
-        round.sent += self._transport.send({i: round.instructions[i] for i in sorted(agents)})
+        # Those who may not answer are asked last.
+        order = sorted(agents, key=lambda i: (self._silent[i] >= SILENT, i))
+        round.sent += self._transport.send({i: round.instructions[i] for i in order})
         for agent in agents:
             round.marks[agent] = here[agent]
 
@@ -209,6 +229,8 @@ class Server:
             ) or self._training.why_not(answer.metrics)
             if wrong is None:
                 round.answers[agent] = answer
+                round.latest = self._clock()
+                del self._silent[agent]
             else:
                 # Asked again it would say the same.
                 self._lose(round, {agent}, f"its answer was rejected: {wrong}")
@@ -221,7 +243,9 @@ class Server:
         if round.failures[agent] >= ATTEMPTS:
             self._lose(round, {agent}, reason)
             return
-        self._log(f"round {round.planned.number}: agent {agent} failed ({reason}); asking again")
+        self._log(
+            f"round {round.planned.number}: agent {agent} failed ({shown(reason)}); asking again"
+        )
         self._send(round, {agent}, here)
 
     def _ask_again(self, round: _Round) -> Mapping[int, object]:
@@ -235,7 +259,13 @@ class Server:
             self._send(round, again, here)
         return here
 
+    def _give_up(self, round: _Round, why: str) -> None:
+        """Go on without those who have not answered."""
+        self._silent.update(round.open)
+        self._lose(round, round.open, why)
+
     def _lose(self, round: _Round, agents: set[int], why: str) -> None:
+        why = shown(why)
         for agent in sorted(agents):
             round.lost[agent] = why
             self._log(f"round {round.planned.number}: without agent {agent}: {why}")

@@ -18,6 +18,7 @@ from fedrl.experiment.settings import Experiment
 from fedrl.flower import templates
 from fedrl.flower.experiments import refuse_quorum
 from fedrl.flower.processes import (
+    Descendants,
     environment,
     name_of,
     program,
@@ -32,6 +33,8 @@ from fedrl.trackers.registry import trackers_named
 
 PATIENCE = 120.0
 CONNECTION = "federation"
+# Programs of Flower's that the SuperLink starts: the second runs our rounds.
+EXECUTOR, SERVER_APP = "flower-superexec", "flwr-serverapp"
 NODES, CONF = "nodes.json", "nginx.conf"
 # In the environment of the training's process: whom it must not outlive.
 SERVER = "FEDRL_SERVER"
@@ -165,19 +168,25 @@ def _watch(
 ) -> dict[str, Any]:
     """Until the training has ended."""
     before = None
+    # The SuperLink starts these and carries on without them.
+    below, until = Descendants(children[0], (EXECUTOR, SERVER_APP)), time.monotonic() + PATIENCE
     while True:
+        # Before the status is read: a training that ends well says so first.
+        ended = below.ended()
+        late = not below.seen(SERVER_APP) and time.monotonic() > until
         status = read_status(folder)
         if status is not None and status != before:
             tell(status)
             before = status
         if status is not None and status["state"] in ("finished", "failed"):
             return status
-        for child in children:
-            if child.poll() is not None:
-                raise FedrlError(
-                    f"{name_of(child)} has ended: see the logs in {folder.server}. Start the "
-                    "server again to go on from the last round"
-                )
+        ended = next((name_of(child) for child in children if child.poll() is not None), ended)
+        if ended is not None or late:
+            why = f"{ended} has ended" if ended else f"{SERVER_APP} has not begun"
+            raise FedrlError(
+                f"{why}: see the logs in {folder.server}. Start the server again to go on from "
+                "the last round"
+            )
         time.sleep(0.2)
 
 

@@ -19,6 +19,7 @@ from fedrl.flower.records import asking, size, told
 from fedrl.flower.rounds import Server
 from fedrl.flower.serve import NODES, SERVER, TRACK
 from fedrl.flower.settings import Folder
+from fedrl.flower.validation import shown
 from fedrl.trackers.registry import trackers_named
 
 # Who is there is asked at most so often, in seconds.
@@ -26,8 +27,6 @@ LOOK = 1.0
 # What nobody has fetched so many seconds after the deadline is thrown away: whoever was away then
 # is not to begin with rounds that are over.
 LATE = 5.0
-# Characters of a reason that are kept.
-LONGEST = 500
 
 app = ServerApp()
 
@@ -93,9 +92,9 @@ class FlowerTransport:
 
 
 def _in_short(reason: str | None) -> str:
-    """What an agent says, without Flower's wrapping of our errors, and no more than a line."""
+    """What an agent says, without Flower's wrapping of our errors."""
     wrapped = re.fullmatch(r"<class 'fedrl\.errors\.FedrlError'>:<'(.*)'>", str(reason), re.DOTALL)
-    return " ".join((wrapped[1] if wrapped else str(reason)).split())[:LONGEST]
+    return shown(wrapped[1] if wrapped else str(reason))
 
 
 @app.main()

@@ -7,11 +7,32 @@ import numpy as np
 from fedrl.flower.messages import METRICS, Answer, Arrays
 
 
+# Characters of a foreign text that are kept.
+LONGEST = 500
+# Names that are listed.
+LISTED = 5
+
+
+def shown(text: str) -> str:
+    """A text from elsewhere as one short line without control characters.
+
+    It goes to logs, status files and terminals, which an escape sequence could rewrite.
+    """
+    # What is cut off first is never gone through.
+    line = " ".join(text[: 4 * LONGEST].split())
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return printable if len(printable) <= LONGEST else printable[: LONGEST - 3] + "..."
+
+
 def why_not(model: Arrays, shapes: Arrays) -> str | None:
     """What is wrong with a model that should look like `shapes`, or None."""
     if set(model) != set(shapes):
         missing, unknown = sorted(set(shapes) - set(model)), sorted(set(model) - set(shapes))
-        return f"it has other leaves than agreed (missing {missing}, unknown {unknown})"
+        names = [shown(name) for name in unknown[:LISTED]]
+        return (
+            f"it has other leaves than agreed (missing {missing[:LISTED]}, unknown {names}"
+            f"{', ...' if len(unknown) > LISTED else ''})"
+        )
     for name, agreed in shapes.items():
         leaf = model[name]
         if leaf.shape != agreed.shape:
@@ -31,9 +52,9 @@ def why_not_answer(
         return f"it is about round {answer.round}, asked was {number}"
     for name, value in answer.metrics.items():
         if name not in METRICS:
-            return f"it has a metric that nobody asked for ({name!r})"
+            return f"it has a metric that nobody asked for ({shown(name)!r})"
         if not isinstance(value, (int, float)) or not isfinite(value):
-            return f"its {name} is {value!r}"
+            return f"its {name} is {shown(repr(value))}"
     if not worked:
         return "it has parameters that nobody asked for" if answer.shared else None
     wrong = why_not(answer.shared, before)
