@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from fedrl.errors import FedrlError
+from fedrl.progress import new_console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +31,7 @@ def compare(
 
     if not runs:
         raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
-    console = Console()
+    console = new_console()
     if html is not None:  # first: a file that cannot be written is said before anything else is
         write_page(runs, Path(html), metric)
     folder = Path(out) if out else runs[0].path / "figures"

@@ -174,10 +174,10 @@ def test_evaluate_plays_in_the_environments_that_were_asked_for(runs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "--theta", "0.5", "1.0"], "--theta takes 1 number(s), got 2"),
+        (["show", "--theta", "0.5", "1.0"], "--theta takes 1 number, got 2"),
         (
             ["evaluate", "--theta", "-1"],
-            "must be 1 number(s) (length, positive)",
+            "must be 1 number (length, positive)",
         ),
         (["evaluate", "--theta", "1", "--agent", "0"], "all agents of this run have the averaged"),
         (

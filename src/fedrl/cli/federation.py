@@ -192,14 +192,12 @@ def _follow(folder: "Folder") -> int:
     """Show how a training goes that other processes carry out."""
     import time
 
-    from rich.console import Console
-
     from fedrl.errors import FedrlError
     from fedrl.flower.everything import last_words, status
-    from fedrl.progress import RunProgress
+    from fedrl.progress import RunProgress, new_console
 
     print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
-    with RunProgress(folder.path.name, Console()) as progress:
+    with RunProgress(folder.path.name, new_console()) as progress:
         begun = done = 0
         gone: dict[str, str] = {}
         while True:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrl import registry
+from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Experiment
@@ -49,7 +50,7 @@ def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folde
     participants = getattr(experiment, "participants", experiment.agents)
     if deployment.quorum > participants:
         raise FedrlError(
-            f"quorum = {deployment.quorum}, but only {participants} agents take part in a round: "
+            f"quorum = {deployment.quorum}, but a round has only {count(participants, 'agents')}: "
             "lower it"
         )
     temporary = path.parent / f".{path.name}.new"

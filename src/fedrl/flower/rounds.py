@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint
 from fedrl.flower.messages import Answer, Arrays, Instruction, Refusal
@@ -120,9 +121,9 @@ class Server:
         if len(valid) < needed:
             reasons = "; ".join(f"agent {i}: {why}" for i, why in sorted(round.lost.items()))
             raise FedrlError(
-                f"round {planned.number} has {len(valid)} valid answers and needs {needed} "
-                f"({reasons or 'nobody was there'}). Nothing was changed: start the server again "
-                "to try this round again"
+                f"round {planned.number} has {count(len(valid), 'valid answers')} and needs "
+                f"{needed} ({reasons or 'nobody was there'}). Nothing was changed: start the "
+                "server again to try this round again"
             )
         return round
 

@@ -7,6 +7,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fedrl.counting import count
 from fedrl.experiment.metrics import RETURN
 from fedrl.experiment.run import Run
 from fedrl.report.arms import Arm, difference, final, interval, over_training
@@ -42,10 +43,10 @@ def report_runs(
 
 def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Table:
     seeds = sorted({arm.experiment.seeds for arm in arms})
-    counts = " or ".join(map(str, seeds))
+    counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
     what = metric.replace("_", " ").capitalize()
     table = Table(
-        title=f"{what} at the end: mean over {counts} seeds ± 95 % interval",
+        title=f"{what} at the end: mean over {counts} ± 95 % interval",
         title_justify="left",
         box=SIMPLE,
     )

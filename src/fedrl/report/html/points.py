@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from fedrl.counting import count
 from fedrl.report.html.numbers import decimal, short
 from fedrl.report.html.svg import HEIGHT, Axes, Chart, element, frame, legend_of_colours, path
 
@@ -64,7 +65,7 @@ def cloud_chart(
             ]
     described = f"{y_label} against {x_label}, {title}. " + "; ".join(
         f"{cloud.label}: from {decimal(min(p.y for p in cloud.points))} to "
-        f"{decimal(max(p.y for p in cloud.points))} in {len(cloud.points)} environments"
+        f"{decimal(max(p.y for p in cloud.points))} in {count(len(cloud.points), 'environments')}"
         for cloud in clouds
     )
     body = Markup("").join([*marks, *trends])
@@ -111,7 +112,7 @@ def coloured_chart(
         stops.append([round(x, 1), round(y, 1), point.head, [[0, point.told]]])
     strip = [colour(i / (STEPS - 1)) for i in range(STEPS)]
     legend = legend_of_colours(strip, short(low), short(high), colour_label, y=HEIGHT + 12)
-    described = f"{title}: {len(points)} agents, coloured by {colour_label}"
+    described = f"{title}: {count(len(points), 'points')}, coloured by {colour_label}"
     svg = frame(
         axes,
         Markup("").join(marks) + legend,

@@ -1,5 +1,6 @@
 """An experiment, told to somebody who has not seen its settings."""
 
+from fedrl.counting import count
 from fedrl.experiment.metrics import HELD_OUT, TRAIN
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import START
@@ -29,11 +30,6 @@ def told(run: Run) -> list[str]:
     if not run.finished:
         sentences.append(_how_far(run))
     return sentences
-
-
-def count(number: int, what: str) -> str:
-    """1 agent, 2 agents."""
-    return f"{number:,} {what if number != 1 else what.removesuffix('s')}"
 
 
 def _environments(experiment: Experiment) -> list[str]:
