@@ -16,6 +16,9 @@ from fedrl.report.curves import COLUMNS, draw_curves, rows
 from fedrl.report.figures import new_figure, save
 from fedrl.report.side_by_side import SideBySide, pairs, side_by_side
 
+# Of a legend, about.
+INCHES_OF_LETTER, INCHES_OF_LINE = 0.075, 0.2
+
 
 def report_runs(
     runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN
@@ -28,7 +31,7 @@ def report_runs(
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
         if not run.finished:
-            console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
+            console.print(f"{run.path} is not finished; this is how far it is", soft_wrap=True)
     console.print(_final_table(arms, splits, metric))
     comparisons = pairs(arms)
     if comparisons:
@@ -46,12 +49,12 @@ def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Tab
     counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
     what = metric.replace("_", " ").capitalize()
     table = Table(
-        title=f"{what} at the end: mean over {counts} ± 95 % interval",
+        title=f"{what} at the end: mean over {counts}{' ± 95 % interval' if seeds[-1] > 1 else ''}",
         title_justify="left",
         box=SIMPLE,
     )
     for column in ("", arms[0].experiment.unit, *splits):
-        table.add_column(column, justify="left" if column == "" else "right")
+        table.add_column(column, justify="left" if column == "" else "right", overflow="fold")
     for arm in arms:
         values = [str(interval(final(arm, split))) for split in splits]
         table.add_row(arm.label, f"{arm.updates[-1]}", *values)
@@ -66,7 +69,7 @@ def _difference_table(pairs: Sequence[tuple[Arm, Arm]], splits: Sequence[str]) -
         padding=(0, 1, 0, 0),
     )
     for column in ("", "", *(split.removesuffix(" environment") for split in splits)):
-        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+        table.add_column(column, justify="right" if column else "left", overflow="fold")
     for one, other in pairs:
         name = f"{one.label} − {other.label}"
         for what, value in (("end", final), ("training", over_training)):
@@ -80,7 +83,11 @@ def _curves(
     arms: Sequence[Arm], splits: Sequence[str], folder: Path, name: str, metric: str
 ) -> list[Path]:
     """Return against training for each split: the mean, and a band of standard errors."""
-    figure = new_figure(3.5 * max(len(splits), 2), 3.4)
+    width = 3.5 * max(len(splits), 2)
+    # The legend stands below: labels may be longer than a chart is wide.
+    across = max(int(width / (0.7 + INCHES_OF_LETTER * max(len(a.label) for a in arms))), 1)
+    lines = -(-len(arms) // across)
+    figure = new_figure(width, 3.4 + INCHES_OF_LINE * lines)
     first = None
     for column, split in enumerate(splits):
         ax = figure.add_subplot(1, len(splits), column + 1, sharey=first)
@@ -89,5 +96,6 @@ def _curves(
         ax.set_title(split)
     if first is not None:
         first.set_ylabel(metric.replace("_", " "))
-        first.legend(frameon=False)
+        handles, labels = first.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False)
     return save(figure, folder, name)
