@@ -102,7 +102,7 @@ class WorkProgress:
         self._bar.stop()
         self._shown = -inf
         self._show()
-        if not self._live and self._news:
+        if not self._live and (self._news or self._done >= self._total):
             self._log()
 
     def advance(self, amount: float) -> None:
@@ -118,7 +118,9 @@ class WorkProgress:
         else:
             self._estimate = "estimating the time left"
         self._show()
-        if not self._live and now - self._logged > LOG_EVERY:
+        # The last line waits for the last result.
+        due = now - self._logged > LOG_EVERY and self._done < self._total
+        if due and not self._live:
             self._log()
 
     def latest(self, text: str) -> None:

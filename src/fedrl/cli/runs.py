@@ -63,20 +63,18 @@ class Report:
     """Tables and learning curves of one run, or of several side by side."""
 
     run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of runs."""
+    """Folders of runs, or of federations over a network."""
     out: Path | None = None
     """Folder for the figures and the table; `figures` in the first run unless given."""
     metric: Literal["return", "discounted_return"] = "return"
-    """What to compare."""
+    """What to compare; of tables it is always the objective."""
     html: Path | None = None
     """Also write all of it, and more, as one page to this file; it needs no network."""
 
     def run(self) -> int:
-        from fedrl.comparing import compare
-        from fedrl.experiment.run import Run
+        from fedrl.comparing import report
 
-        runs = [Run(path) for path in self.run_dirs]
-        compare(*runs, out=self.out, html=self.html, metric=self.metric)
+        report(self.run_dirs, self.out, self.html, self.metric)
         return 0
 
 

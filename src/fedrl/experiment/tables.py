@@ -61,6 +61,11 @@ class TabularExperiment(Named):
             )
 
     @property
+    def rounds(self) -> int:
+        """Communications until the end; the last round may be shorter."""
+        return -(-self.updates // self.E)
+
+    @property
     def schedule(self) -> Schedule:
         return Schedule(np.full(self.updates, self.lr), self.E, self.decay)
 

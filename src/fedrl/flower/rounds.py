@@ -161,7 +161,8 @@ class Server:
             for agent in wanted & set(here)
         }
         round = _Round(planned, instructions, workers)
-        for agent in sorted(workers - set(here)):
+        for agent in sorted(wanted - set(here)):
+            round.lost[agent] = "it was not there"
             self._log(f"round {planned.number}: agent {agent} is not there")
         self._send(round, set(instructions), here)
         return round
