@@ -280,5 +280,8 @@ def in_words(told: dict[str, Any]) -> str:
         lines.append(f"run: {told['run']}")
     lines += [f"{name} has ended: {why}" for name, why in told.get("ended", {}).items()]
     if told["processes"]:
-        lines.append(f"running here: {', '.join(told['processes'])}")
+        still = "still running here: " if told["state"] == "finished" else "running here: "
+        lines.append(still + ", ".join(told["processes"]))
+        if told["state"] == "finished":
+            lines.append("agents wait for the server until `fedrl federation down` stops them")
     return "\n".join(lines)

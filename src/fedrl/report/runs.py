@@ -10,6 +10,7 @@ from rich.table import Table
 from fedrl.counting import count
 from fedrl.experiment.metrics import RETURN
 from fedrl.experiment.run import Run
+from fedrl.flower.missed import missed_in_words, read_missed
 from fedrl.report.arms import Arm, difference, final, interval, over_training
 from fedrl.report.csv_file import write_rows
 from fedrl.report.curves import COLUMNS, draw_curves, rows
@@ -32,6 +33,8 @@ def report_runs(
     for run in runs:
         if not run.finished:
             console.print(f"{run.path} is not finished; this is how far it is", soft_wrap=True)
+        for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
+            console.print(f"{run.path.name}: {words}", highlight=False, soft_wrap=True)
     console.print(_final_table(arms, splits, metric))
     comparisons = pairs(arms)
     if comparisons:

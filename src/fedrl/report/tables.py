@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedrl.counting import count
-from fedrl.flower.missed import read_missed, rounds_in_words
+from fedrl.flower.missed import missed_in_words, read_missed, rounds_in_words
 from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import COLOURS, new_figure, save, tidy
 from fedrl.report.table_runs import AVERAGE, TableRun
@@ -22,6 +22,8 @@ def report_tables(runs: Sequence[TableRun], folder: Path, console: Console) -> N
         title = f"{run.path.name}: objective of the averaged policy, {how_far(run)}"
         console.print(title, style="italic", highlight=False, soft_wrap=True)
         console.print(objective_table(run))
+        for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
+            console.print(words, highlight=False, soft_wrap=True)
     folder.mkdir(parents=True, exist_ok=True)
     name = "report" if len(runs) == 1 else "comparison"
     write_rows(folder / f"{name}.csv", COLUMNS, _rows(runs))

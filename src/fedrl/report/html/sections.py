@@ -129,7 +129,7 @@ def _starred(gain: Interval) -> str:
 
 def settings_section(runs: Sequence[AnyRun], again: str = "fedrl run FILE") -> Section:
     """All settings, as files that can be run."""
-    words = [f"Complete, as TOML: saved to a file, `{again}` does the same again."]
+    words = [f"Complete, as TOML: saved to a file, `{again}` begins the same again."]
     folded = [Folded(run.path.name, to_toml(run.experiment)) for run in runs]
     return Section("settings", "Settings", words, folded=folded)
 

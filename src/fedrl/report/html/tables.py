@@ -44,12 +44,13 @@ def tables_page(runs: Sequence[TableRun]) -> str:
 
 def _in_words(run: TableRun) -> str:
     experiment = run.experiment
+    learner = type(experiment.learner).__name__
     return (
-        f"{count(experiment.agents, 'agents')} with {experiment.learner.name.upper()}, each in an "
+        f"{count(experiment.agents, 'agents')} with {learner}, each in an "
         f"environment of its own from the family {experiment.family.name}, whose dynamics it "
         f"knows. Every {count(experiment.E, 'updates')} they average their tables "
         f"(E = {experiment.E}), {count(experiment.rounds, 'times')} in all. "
-        f"{how_far(run).capitalize()}."
+        f"Done: {how_far(run)}."
     )
 
 
@@ -70,7 +71,7 @@ def _curves(runs: Sequence[TableRun]) -> Section:
     ys = extent([line for of_run in lines for line in of_run])
     charts: list[Chart] = [
         line_chart(
-            run.path.name,
+            run.path.name if len(runs) > 1 else "All agents",
             of_run,
             x_label="rounds done",
             y_label="objective",
@@ -92,7 +93,7 @@ def _results(runs: Sequence[TableRun]) -> Section:
     columns = ["", "at the start", "at the end", "missed"]
     tables = [
         Table(
-            run.path.name,
+            run.path.name if len(runs) > 1 else "Objective",
             columns,
             [(who, first, last, missed or "—") for who, first, last, missed in ends(run)],
         )

@@ -7,6 +7,7 @@ from fedrl.experiment.run_directory import START
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.aggregate import Mean
 from fedrl.federation.private import Private
+from fedrl.flower.missed import missed_in_words, read_missed
 from fedrl.report.arms import OWN
 
 PLACES = {
@@ -27,9 +28,16 @@ def told(run: Run) -> list[str]:
         *_private(experiment),
         _evaluation(experiment),
     ]
+    sentences += missed_by_agents(run)
     if not run.finished:
         sentences.append(_how_far(run))
     return sentences
+
+
+def missed_by_agents(run: Run) -> list[str]:
+    """Sentences about agents of a federation whose answers rounds did without."""
+    words = missed_in_words(read_missed(run.path), run.experiment.rounds)
+    return [f"{one[0].upper()}{one[1:]}." for one in words]
 
 
 def _environments(experiment: Experiment) -> list[str]:
