@@ -263,7 +263,7 @@ def in_words(told: dict[str, Any]) -> str:
             if name in known
         )
         last = round_name(known["round"], told["rounds"])
-        lines.append(f"  agent {agent}: last answered in {last}; {numbers}")
+        lines.append(f"  agent {agent}: last answer in {last}; {numbers}")
     missed = [Missed(**one) for one in told.get("lost", [])]
     lines += [f"  {words}" for words in missed_in_words(missed, told.get("rounds", 0))]
     if told.get("bytes", {}).get("sent"):

@@ -19,7 +19,7 @@ COLUMNS = ("run", "round", "updates", "agent", "objective")
 def report_tables(runs: Sequence[TableRun], folder: Path, console: Console) -> None:
     """Print a table for each run; write the numbers and a figure to `folder`."""
     for run in runs:
-        title = f"{run.path.name}: objective of the averaged policy, {how_far(run)}"
+        title = f"{run.path.name}: objective of the averaged policy {how_far(run)}"
         console.print(title, style="italic", highlight=False, soft_wrap=True)
         console.print(objective_table(run))
         for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
@@ -34,9 +34,9 @@ def report_tables(runs: Sequence[TableRun], folder: Path, console: Console) -> N
 
 
 def how_far(run: TableRun) -> str:
-    """`8 of 8 rounds`."""
+    """`after 8 of 8 rounds`."""
     done, rounds = int(run.objectives().index.max()), run.experiment.rounds
-    return f"{done} of {count(rounds, 'rounds')}" + ("" if run.finished else ", not finished")
+    return f"after {done} of {count(rounds, 'rounds')}" + ("" if run.finished else ", not finished")
 
 
 def ends(run: TableRun) -> list[tuple[str, str, str, str]]:

@@ -50,7 +50,7 @@ def _in_words(run: TableRun) -> str:
         f"environment of its own from the family {experiment.family.name}, whose dynamics it "
         f"knows. Every {count(experiment.E, 'updates')} they average their tables "
         f"(E = {experiment.E}), {count(experiment.rounds, 'times')} in all. "
-        f"Done: {how_far(run)}."
+        f"Shown: {how_far(run)}."
     )
 
 
