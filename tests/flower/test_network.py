@@ -157,7 +157,7 @@ def test_status_reports_rounds_agents_returns_and_bytes(finished, federation):
     assert code == 0
     assert words.startswith("finished: 6 of 6 rounds, return ")
     for text in (
-        "agent 1: last answered in the last evaluation; return",
+        "agent 1: last answer in the last evaluation; return",
         "bytes in the last round",
         "seconds",
     ):
