@@ -175,7 +175,7 @@ def test_an_unknown_render_mode_is_refused():
     "theta", [0.0, -1.0, np.nan, np.inf, 1e60, "long", None, [], [[1.0]], [1.0, 2.0, 3.0]]
 )
 def test_a_theta_that_is_none_is_refused(id, theta):
-    with pytest.raises(FedrlError, match=r"must be \d number\(s\) \(.*positive\)"):
+    with pytest.raises(FedrlError, match=r"must be \d numbers? \(.*positive\)"):
         gymnasium.make(id, theta=theta)
 
 

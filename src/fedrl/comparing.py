@@ -1,16 +1,59 @@
 """Runs side by side: on the terminal, as figures, as a page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from fedrl.errors import FedrlError
+from fedrl.progress import new_console
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedrl.experiment.run import Run
+
+
+def report(
+    paths: Sequence[Path], out: Path | None, html: Path | None, metric: str = "return"
+) -> None:
+    """`compare` for folders: of runs, of federations of tables, or of whole federations."""
+    from fedrl.experiment.run import Run
+    from fedrl.report.html.tables import write_tables_page
+    from fedrl.report.table_runs import table_run
+    from fedrl.report.tables import report_tables
+
+    folders = [run for path in paths for run in _runs_in(path)]
+    tables = {path: found for path in folders if (found := table_run(path)) is not None}
+    if not tables:
+        compare(*map(Run, folders), out=out, html=html, metric=metric)
+        return
+    others = [path for path in folders if path not in tables]
+    if others:
+        raise FedrlError(
+            f"{next(iter(tables))} is of tables and {others[0]} is not: report them one by one"
+        )
+    console, runs = new_console(), list(tables.values())
+    if html is not None:
+        write_tables_page(runs, html)
+    report_tables(runs, out or runs[0].path / "figures", console)
+    if html is not None:
+        console.print(f"page: {html}", highlight=False, soft_wrap=True)
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The trainings of a federation, if it is the folder of one; otherwise the folder itself."""
+    from fedrl.flower.settings import FEDERATION, Folder
+
+    folder = Folder(path)
+    if not (folder.server / FEDERATION).is_file():
+        return [path]
+    runs = sorted(file.parent for file in folder.runs.glob("*/experiment.toml"))
+    if not runs:
+        raise FedrlError(
+            f"{path} has no results yet: `fedrl federation up {path}` or `fedrl server {path}` "
+            "begins its training"
+        )
+    return runs
 
 
 def compare(
@@ -32,7 +75,7 @@ def compare(
 
     if not runs:
         raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")
-    console = Console()
+    console = new_console()
     if html is not None:  # first: a file that cannot be written is said before anything else is
         write_page(runs, Path(html), metric)
     folder = Path(out) if out else runs[0].path / "figures"

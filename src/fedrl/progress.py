@@ -1,15 +1,25 @@
-"""Progress of long jobs: a live bar on a terminal, a line now and then in a log."""
+"""Progress of long jobs: a live bar on a terminal or in a notebook, lines in a log or pipe."""
 
+import os
 import time
 import warnings
+from collections.abc import Iterable
 from contextlib import ExitStack
+from math import inf
 from types import TracebackType
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
 
-# Seconds between two lines where there is no terminal.
+# Seconds between two lines where there is no live bar.
 LOG_EVERY = 15.0
+# And between two updates of a notebook's output.
+NOTEBOOK_EVERY = 0.2
+# Characters in a line where nothing says how many there are: rich would fold tables at 80.
+WIDTH_OF_LOGS = 160
 # Until this part of the work is done, compilation makes the speed meaningless.
 EARLIEST_ESTIMATE = 0.02
 
@@ -20,6 +30,37 @@ def in_words(seconds: float) -> str:
         return f"{max(seconds, 0):.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def new_console(*, quiet: bool = False) -> Console:
+    """A console as wide as the terminal or notebook, or wide enough for tables in a log."""
+    console = Console(quiet=quiet)
+    unknown = not (console.is_jupyter or "COLUMNS" in os.environ or any(map(os.isatty, range(3))))
+    if unknown:
+        console.width = WIDTH_OF_LOGS
+    return console
+
+
+class _Bar(Progress):
+    """A line of text above a bar that fills the width, so that neither pushes the other out."""
+
+    def __init__(self, title: str, total: float, console: Console) -> None:
+        self.text = title
+        super().__init__(
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            transient=True,
+            expand=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.add_task("", total=total)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield Text(self.text)
+        yield from super().get_renderables()
 
 
 class WorkProgress:
@@ -33,27 +74,23 @@ class WorkProgress:
         self._title, self._total, self._done = title, total, done
         self._console = console
         self._at_start = done
-        self._started = self._logged = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task(title, total=total, left="")
-        self._bar.update(self._task, completed=done)
+        self._started = self._logged = self._logged_news = time.monotonic()
+        self._estimate, self._latest, self._news = "", "", False
+        self._bar = _Bar(title, total, console)
+        # Rich's own live display in notebooks needs ipywidgets; an output that is updated does not.
+        self._notebook: Any = None
+        self._shown = -inf
 
     def __enter__(self) -> "WorkProgress":
         if self._at_start:
             share = self._at_start / self._total
-            self._console.print(
-                f"{self._title}: {share:.0%} was done before, continuing", highlight=False
-            )
+            self._print(f"{self._title}: {share:.0%} was done before, continuing")
+        if self._console.is_jupyter:
+            from IPython.display import display
+
+            self._notebook = display(self._bar, display_id=True)
         self._bar.start()
+        self._show()
         return self
 
     def __exit__(
@@ -63,24 +100,63 @@ class WorkProgress:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
+        self._shown = -inf
+        self._show()
+        if not self._live and (self._news or self._done >= self._total):
+            self._log()
 
-    def advance(self, amount: float, part: str) -> None:
-        """Count finished work of a part."""
+    def advance(self, amount: float) -> None:
+        """Count finished work."""
         self._done += amount
         now = time.monotonic()
         newly = self._done - self._at_start
-        if newly > EARLIEST_ESTIMATE * self._total:
+        if self._done >= self._total:
+            self._estimate = ""
+        elif newly > EARLIEST_ESTIMATE * self._total:
             left = (self._total - self._done) * (now - self._started) / newly
-            estimate = f"about {in_words(left)} left"
+            self._estimate = f"about {in_words(left)} left"
         else:
-            estimate = "estimating the time left"
-        self._bar.update(self._task, completed=self._done, left=f"{estimate} ({part})")
-        if not self._console.is_terminal and now - self._logged > LOG_EVERY:
-            self._logged = now
-            self._console.print(
-                f"{self._title}: {self._done / self._total:.0%} done, {estimate} ({part})",
-                highlight=False,
-            )
+            self._estimate = "estimating the time left"
+        self._show()
+        # The last line waits for the last result.
+        due = now - self._logged > LOG_EVERY and self._done < self._total
+        if due and not self._live:
+            self._log()
+
+    def latest(self, text: str) -> None:
+        """Show the latest result, or what is being worked on."""
+        first = not self._latest
+        self._latest, self._news = text, True
+        self._show()
+        if not self._live and (first or time.monotonic() - self._logged_news > LOG_EVERY):
+            self._log()
+
+    @property
+    def _live(self) -> bool:
+        return self._console.is_terminal or self._console.is_jupyter
+
+    def _show(self) -> None:
+        """Bring the bar up to date."""
+        bar = self._bar
+        bar.text = f"{self._title}: {self._latest}" if self._latest else self._title
+        bar.update(bar.task, completed=self._done, description=self._estimate)
+        if self._notebook is not None and time.monotonic() - self._shown > NOTEBOOK_EVERY:
+            self._shown = time.monotonic()
+            self._notebook.update(bar)
+
+    def _log(self) -> None:
+        """Print a line; a result is in it if it is new."""
+        self._logged = time.monotonic()
+        said = f"{self._title}: {self._done / self._total:.0%} done"
+        if self._done < self._total:
+            said += f", {self._estimate or 'estimating the time left'}"
+        if self._news:
+            said += f"; {self._latest}"
+            self._news, self._logged_news = False, self._logged
+        self._print(said)
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class RunProgress(ExitStack):
@@ -90,7 +166,6 @@ class RunProgress(ExitStack):
         super().__init__()
         self._title, self._console = title, console
         self._work: WorkProgress | None = None
-        self._headline = "compiling"
 
     def begin(self, total: float, done: float) -> None:
         work = WorkProgress(self._title, total, done, self._console)
@@ -98,19 +173,17 @@ class RunProgress(ExitStack):
 
     def advance(self, amount: float) -> None:
         if self._work is not None:
-            self._work.advance(amount, self._headline)
+            self._work.advance(amount)
 
     def headline(self, text: str) -> None:
-        first = self._headline == "compiling"
-        self._headline = text
-        if first and not self._console.is_terminal:
-            self._console.print(f"{self._title}: {text}", highlight=False)
+        if self._work is not None:
+            self._work.latest(text)
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        self._console.print(f"{self._title}: {text}", highlight=False, soft_wrap=True)
+        self._console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 class Silence:

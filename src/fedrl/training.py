@@ -1,9 +1,8 @@
 """Training from Python: an experiment in, a finished run out."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from fedrl.arguments import of_kind
 from fedrl.errors import FedrlError
@@ -13,6 +12,7 @@ from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tracking import tracked
 from fedrl.flower.experiments import read_experiment
+from fedrl.progress import new_console
 from fedrl.trackers.registry import trackers_named
 
 
@@ -33,7 +33,7 @@ def train(
     of_kind("experiment", experiment, Experiment)
     trackers = trackers_named(track)
     (directory,) = begin([experiment], Path(out), wave=wave)
-    go_on(directory, Console(quiet=not progress), trackers, wave)
+    go_on(directory, new_console(quiet=not progress), trackers, wave)
     return Run(directory.path)
 
 
@@ -46,7 +46,7 @@ def resume(
 ) -> Run:
     """Continue an interrupted run."""
     trackers = trackers_named(track)
-    go_on(RunDirectory.open(Path(path)), Console(quiet=not progress), trackers, wave)
+    go_on(RunDirectory.open(Path(path)), new_console(quiet=not progress), trackers, wave)
     return Run(path)
 
 
@@ -57,7 +57,7 @@ def track(path: str | Path, to: Sequence[str], *, progress: bool = True) -> None
         RunDirectory.open(folder)  # says what is wrong with it
     directory = RunDirectory(folder, read_experiment(folder / EXPERIMENT))
     failed: list[str] = []
-    say = Console(quiet=not progress, highlight=False, soft_wrap=True).print
+    say = partial(new_console(quiet=not progress).print, highlight=False, soft_wrap=True)
     with directory.locked(), tracked(directory, trackers, say=say, warn=failed.append):
         pass
     if failed:

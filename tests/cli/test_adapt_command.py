@@ -113,7 +113,7 @@ def test_e_update_of_a_run_that_shares_everything_is_refused(tmp_path, capsys):
         (None, {"every": 0}, "evaluation.every must be an integer of at least 1, got 0"),
         (None, {"episodes": 0}, "evaluation.episodes must be an integer of at least 1, got 0"),
         (None, {"embedding_lr": -1.0}, "embedding_lr must be a number from"),
-        ([0.5, -1.0], {}, r"theta of cartpoles must be 1 number\(s\) \(length, positive\)"),
+        ([0.5, -1.0], {}, r"theta of cartpoles must be 1 number \(length, positive\)"),
         ([[0.5, 1.0]], {}, "theta of cartpoles must be 1 number"),
         ([], {}, "theta must be a list of environments"),
         (0.5, {}, "theta must be a list of environments, got 0.5"),

@@ -10,6 +10,7 @@ from PIL import Image
 
 from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
+from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import from_toml, to_toml
 from tiny import TINY
 
@@ -53,6 +54,8 @@ def refused(arguments, capsys):
     [
         (["cartpole-dqnavg"], "unknown preset 'cartpole-dqnavg': did you mean 'cartpoles-dqnavg'"),
         (["missing.toml"], "cannot read missing.toml"),
+        (["windycliffs-qavg"], "windycliffs-qavg is for federations over a network only"),
+        (["windycliffs-qavg"], "fedrl federation init DIR --experiment windycliffs-qavg"),
         (["cartpoles-dqnavg", "--agnets", "3"], "--agents"),
         (["cartpoles-dqnavg", "--learner.gama", "0.5"], "--learner.gamma"),
         (["cartpoles-dqnavg", "--agents", "three"], "three"),
@@ -71,6 +74,26 @@ def test_a_mistake_is_explained_and_nothing_is_run(
     monkeypatch.chdir(tmp_path)
     assert message in refused(["run", *arguments], capsys)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_run_is_told_from_an_experiment(runs, settings_file, capsys):
+    error = refused(["run", str(runs[0])], capsys)
+    for command in ("resume", "report"):
+        assert f"`fedrl {command} {runs[0]}`" in error
+    assert f"`fedrl run {runs[0]}/experiment.toml`" in error
+    assert "is a folder: name a preset" in refused(["run", str(runs[0] / "checkpoints")], capsys)
+    for command in (["report"], ["resume"], ["evaluate", "--theta", "1"]):
+        error = refused([command[0], settings_file, *command[1:]], capsys)
+        assert f"{settings_file} is a file, not the folder of a run" in error
+        assert f"`fedrl run {settings_file}`" in error
+
+
+def test_an_experiment_on_tables_is_for_federations(tmp_path, capsys):
+    file = tmp_path / "tables.toml"
+    file.write_text(to_toml(TABULAR_PRESETS["windycliffs-qavg"]))
+    error = refused(["run", str(file)], capsys)
+    assert f"{file} is about tables" in error
+    assert "fedrl federation init" in error
 
 
 def test_a_run_without_a_preset_is_explained(capsys):
@@ -174,10 +197,10 @@ def test_evaluate_plays_in_the_environments_that_were_asked_for(runs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "--theta", "0.5", "1.0"], "--theta takes 1 number(s), got 2"),
+        (["show", "--theta", "0.5", "1.0"], "--theta takes 1 number, got 2"),
         (
             ["evaluate", "--theta", "-1"],
-            "must be 1 number(s) (length, positive)",
+            "must be 1 number (length, positive)",
         ),
         (["evaluate", "--theta", "1", "--agent", "0"], "all agents of this run have the averaged"),
         (

@@ -202,7 +202,7 @@ def test_a_wiring_that_is_none_is_refused(wiring):
 
 @pytest.mark.parametrize("theta", [1.0, (1.0, 2.0), (1.0, -1.1), (-1.0, 1.0), (1.0, 1.0, 1.0)])
 def test_a_theta_that_no_wired_cart_has_is_refused(theta):
-    with pytest.raises(FedrlError, match=r"2 number\(s\) \(length, positive, wiring from -1 to 1"):
+    with pytest.raises(FedrlError, match=r"2 numbers \(length, positive, wiring from -1 to 1"):
         WIRED.check_theta(theta)
-    with pytest.raises(FedrlError, match=r"1 number\(s\) \(length, positive\)"):
+    with pytest.raises(FedrlError, match=r"1 number \(length, positive\)"):
         FAMILY.check_theta((1.0, 1.0))

@@ -519,17 +519,17 @@ def test_greedy_returns_are_those_of_the_same_policy_in_gymnasiums_hopper():
     [
         (
             CHEETAHS,
-            "2 number(s) (back_thigh from 0.01 to 0.5, front_thigh from 0.01 to 0.5)",
+            "2 numbers (back_thigh from 0.01 to 0.5, front_thigh from 0.01 to 0.5)",
             [(0.009, 0.12), (0.12, 0.51), (0.0, 0.12), (0.12, -0.12), 0.145, (0.145, 0.133, 0.1)],
         ),
         (
             TOGETHER,
-            "1 number(s) (thighs from 0 to 1)",
+            "1 number (thighs from 0 to 1)",
             [-0.01, 1.01, (0.145, 0.133)],
         ),
         (
             HOPPERS,
-            "1 number(s) (leg_radius from 0.005 to 0.2)",
+            "1 number (leg_radius from 0.005 to 0.2)",
             [0.0049, 0.201, 0.0, -0.04, (0.04, 0.04)],
         ),
     ],

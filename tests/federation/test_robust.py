@@ -285,10 +285,10 @@ def test_counts_are_integers(value):
 @pytest.mark.parametrize(
     ("aggregator", "enough", "message"),
     [
-        (TrimmedMean(0), 1, "aggregator.trim = 0 drops 0 values of each parameter and 0 agents"),
-        (TrimmedMean(2), 5, "aggregator.trim = 2 drops 4 values of each parameter and 4 agents"),
-        (Krum(0), 3, "needs 3 agents that take part and 2 do: raise agents or participation"),
-        (Krum(1), 5, "needs 5 agents that take part and 4 do: lower it, or raise agents or"),
+        (TrimmedMean(0), 1, "aggregator.trim = 0 drops 0 values of each parameter, and"),
+        (TrimmedMean(2), 5, "aggregator.trim = 2 drops 4 values of each parameter, and"),
+        (Krum(0), 3, "needs 3 agents in a round, and there are 2: raise agents or"),
+        (Krum(1), 5, "needs 5 agents in a round, and there are 4: lower it, or raise"),
         (Krum(2), 7, "aggregator.byzantine = 2 needs 7 agents"),
         (Krum(1, keep=4), 7, "aggregator.keep must be at most 3, which is n - f - 2 for the n = 6"),
     ],

@@ -454,3 +454,14 @@ def test_the_name_of_a_training_is_no_path(make, ask, tmp_path, name):
     with pytest.raises(FedrlError, match="not a name of a training"):
         make(tmp_path / "state").answer(ask(1, training=name))
     assert not list(tmp_path.rglob("*.npz"))
+
+
+def test_an_agent_leaves_a_mark_once_its_training_is_finished(make, ask, tmp_path):
+    agent = make(tmp_path)
+    agent.answer(ask(1))
+    assert not (tmp_path / "finished").exists()
+    agent.answer(ask(9, E=0, evaluate=True, trained=EXPERIMENT.updates))
+    assert (tmp_path / "finished").exists()
+    again = {"training": "training1", "model": {}}
+    agent.answer(ask(1, **again))
+    assert not (tmp_path / "finished").exists()

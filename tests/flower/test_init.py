@@ -359,7 +359,7 @@ def test_a_quorum_must_be_possible(tmp_path):
     for experiment, most in ((EXPERIMENT, 3), (some, 4), (TABLES, 5)):
         with pytest.raises(FedrlError) as told:
             init(tmp_path / "fed", experiment, Deployment(quorum=most + 1))
-        assert f"quorum = {most + 1}, but only {most} agents take part" in str(told.value)
+        assert f"quorum = {most + 1}, but a round has only {most} agents" in str(told.value)
         assert "lower it" in str(told.value)
     assert init(tmp_path / "fed", TABLES, Deployment(quorum=5)).deployment().quorum == 5
 
@@ -458,7 +458,7 @@ def test_dynamics_of_ones_own_are_those_of_the_agent(work_of, tmp_path):
 @pytest.mark.parametrize(
     ("experiment", "settings", "said"),
     [
-        (EXPERIMENT, {"theta": (0.5, 0.5)}, "theta of cartpoles must be 1 number(s)"),
+        (EXPERIMENT, {"theta": (0.5, 0.5)}, "theta of cartpoles must be 1 number"),
         (EXPERIMENT, {"theta": (-1.0,)}, "positive"),
         (EXPERIMENT, {"mdp": "x.npy"}, "mdp in agent.toml does not describe"),
         (EXPERIMENT, {"id": 3}, "the agents of this experiment are 0 to 2"),

@@ -130,11 +130,13 @@ def test_ctrl_c_stops_everything(interrupted):
     assert interrupted.left == []
 
 
-def test_what_was_interrupted_goes_on_in_the_background_until_it_is_finished(finished):
+def test_what_was_interrupted_goes_on_in_the_background_until_it_is_finished(finished, federation):
     code, output = finished.detached
     assert code == 0, output
     assert output.startswith("started; fedrl federation status")
     assert finished.told["processes"] == ["agent 0", "agent 1"]
+    assert "still running here: agent 0, agent 1" in finished.words[1]
+    assert "its training is finished" in federation.log("agent 0")
     assert finished.down == (0, "stopped agent 0, agent 1\n")
     assert finished.left == []
     assert finished.down_again == (0, "nothing was running\n")
@@ -154,7 +156,11 @@ def test_status_reports_rounds_agents_returns_and_bytes(finished, federation):
     code, words = finished.words
     assert code == 0
     assert words.startswith("finished: 6 of 6 rounds, return ")
-    for text in ("agent 1: last answered in round 7; return", "bytes in the last round", "seconds"):
+    for text in (
+        "agent 1: last answer in the last evaluation; return",
+        "bytes in the last round",
+        "seconds",
+    ):
         assert text in words
 
 

@@ -174,7 +174,7 @@ def test_the_noise_of_a_private_server_is_new_each_time_and_no_seed_tells_it():
         (TrimmedMean(1), 2, "the trimmed-mean aggregator needs 3 valid answers of 5"),
         (TrimmedMean(1), 5, "lower it to at most 4"),
         (Median(), 2, "the median aggregator needs 3 valid answers of 5"),
-        (Mean(), 6, "quorum = 6, but only 5 agents take part in a round: lower it"),
+        (Mean(), 6, "quorum = 6, but a round has only 5 agents: lower it"),
     ],
     ids=repr,
 )

@@ -705,7 +705,7 @@ def test_an_agent_that_is_never_there_is_tolerated(tmp_path, undisturbed):
     done = federation(tmp_path, quorum=3)
     del done.transport.marks[2]
     done.run()
-    assert done.log == [f"round {n}: agent 2 is not there" for n in range(1, 5)]
+    assert done.log == [f"round {n}: agent 2 is not there" for n in range(1, 6)]
     assert {x.agent for x in done.transport.exchanges} == {0, 1, 3}
     assert np.abs(model(done.path) - model(undisturbed.path)).max() > 1e-3
 

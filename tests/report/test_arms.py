@@ -1,5 +1,6 @@
 """Arms, intervals and differences from measurements made by hand."""
 
+import io
 from dataclasses import replace
 from math import inf, sqrt
 from pathlib import Path
@@ -8,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+from rich.console import Console
 
 from fedrl import FedrlError
 from fedrl.experiment.metrics import COLUMNS, DISCOUNTED, RETURN
 from fedrl.families import CartPoles
 from fedrl.federation import Median
 from fedrl.report.arms import (
+    SPLITS,
     Arm,
     arms_of,
     difference,
@@ -23,6 +26,8 @@ from fedrl.report.arms import (
     same_draws,
     told_apart,
 )
+from fedrl.report.runs import _difference_table, _final_table
+from fedrl.report.side_by_side import pairs
 from tiny import TINY
 
 ALONE = replace(TINY, E=inf)
@@ -188,7 +193,7 @@ def test_arms_with_equal_labels_are_told_apart_by_what_differs():
         "learner.lr=0.01)",
         "learner.lr=0.5)",
     ]
-    median = replace(TINY, name="with-median", aggregator=Median())
+    median = replace(TINY, aggregator=Median())
     three = [arms[0], *arms_of(measured(median)), *arms_of(measured(replace(faster, E=20)))]
     label = arms[0].label  # not longer than it must be: who differs anyhow does not matter
     assert [arm.label for arm in told_apart(three)] == [
@@ -196,10 +201,47 @@ def test_arms_with_equal_labels_are_told_apart_by_what_differs():
         f"{label} (aggregator.kind=median)",
         label.replace("10", "20"),
     ]
-    renamed = arms_of(measured(replace(TINY, name="again")))
-    assert [arm.label.partition(" (")[2] for arm in told_apart([arms[0], *renamed])] == [
-        "name=tiny)",
-        "name=again)",
-    ]
     other_E = arms_of(measured(replace(TINY, E=20)))
     assert told_apart([arms[0], *other_E]) == [arms[0], *other_E]
+
+
+def labels(*experiments):
+    arms = [arm for one in experiments for arm in arms_of(measured(one))]
+    return [arm.label.partition(" (")[2].removesuffix(")") for arm in told_apart(arms)]
+
+
+def named(name, lr):
+    return replace(TINY, name=name, learner=replace(TINY.learner, lr=lr))
+
+
+def test_runs_with_names_of_their_own_are_told_apart_by_them():
+    assert labels(named("fast", 0.5), named("slow", 0.1)) == ["fast", "slow"]
+
+
+def test_no_two_labels_are_equal_where_only_some_names_differ():
+    assert labels(named("a", 0.5), named("a", 0.1), named("b", 0.5)) == [
+        "a, learner.lr=0.5",
+        "a, learner.lr=0.1",
+        "b",
+    ]
+    assert labels(TINY, TINY) == ["1", "2"]
+
+
+def test_an_interval_of_a_single_seed_is_not_printed():
+    assert str(interval(np.array([7.0]))) == "7.0"
+    assert str(interval(np.array([6.0, 8.0]))).startswith("7.0 ± ")
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_tables_cut_neither_labels_nor_numbers(width):
+    experiments = (named("as-fast-as-anything-can-be", 0.5), named("slow", 0.0001))
+    arms = told_apart([arms_of(measured(one))[0] for one in experiments])
+    arms += arms_of(measured(ALONE))
+    paper = Console(file=io.StringIO(), width=width)
+    paper.print(_final_table(arms, SPLITS, RETURN))
+    paper.print(_difference_table(pairs(arms), SPLITS))
+    printed = paper.file.getvalue()
+    assert "…" not in printed
+    # The first column from top to bottom: what is folded goes on below.
+    first = "".join(line[: width // 4].strip() for line in printed.splitlines())
+    assert "as-fast-as-anything-can-be" in first

@@ -327,10 +327,34 @@ def test_other_learners_have_pages_too(experiment, words, tmp_path):
     read = Read(page([made_up(experiment, tmp_path)]))
     assert words in read.sections["experiment"]
     assert ("curves", "Training environments") in read.charts
-    names = [varied.name for varied in experiment.family.varied]
-    for name in names:
-        assert ("environments", f"training environments, by {name}") in read.charts
     assert "--baseline" in read.sections["baseline"]
+
+
+def drawings(read, section):
+    """The drawings of a section."""
+    text = re.search(rf'<section id="{section}">.*?</section>', read.text, re.DOTALL)[0]
+    return re.findall(r"<svg viewBox.*?</svg>", text, re.DOTALL)
+
+
+def test_returns_against_one_constant_have_lines_and_those_against_two_are_a_map(tmp_path):
+    one = Read(page([made_up(ROLLOUTS, tmp_path)]))
+    assert ("environments", "training environments, by length") in one.charts
+    (drawing,) = drawings(one, "environments")
+    assert "polyline" in drawing
+    run = made_up(ROBOTS, tmp_path)
+    two = Read(page([run]))
+    (drawing,) = drawings(two, "environments")
+    assert "polyline" not in drawing
+    assert ">back_thigh<" in drawing
+    assert ">front_thigh<" in drawing
+    chart = two.charts["environments", "training environments"]
+    expected = set()
+    for row in returns(run, 0).query("agent != 'average'").itertuples():
+        back, front = map(float, row.theta.split())
+        head = f"seed {row.seed} · back_thigh {back:.4g} · front_thigh {front:.4g}"
+        expected.add((head, f"{row.value:.1f}".replace("-", "−")))
+    assert {(stop[2], stop[3][0][1]) for stop in chart["stops"]} == expected
+    assert "lines" not in two.sections["environments"]
 
 
 def test_names_are_escaped(tmp_path):

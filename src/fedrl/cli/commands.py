@@ -90,9 +90,8 @@ class Theory:
     """Root of all random numbers."""
 
     def run(self) -> int:
-        from rich.console import Console
-
         from fedrl.cli.theory import report
+        from fedrl.progress import new_console
 
-        report(self.family, self.matrices, self.out, self.seed, Console())
+        report(self.family, self.matrices, self.out, self.seed, new_console())
         return 0

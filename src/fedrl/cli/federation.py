@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from fedrl.counting import count, round_name
 from fedrl.flower.settings import Deployment
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Init:
 
         experiment = for_network(experiment_named(self.experiment), self.agents)
         folder = init(self.folder, experiment, self.deployment)
-        print(f"{experiment.name}: {experiment.agents} agents; read {folder.path}/inventory.md")
+        agents = count(experiment.agents, "agents")
+        print(f"{experiment.name}: {agents}; read {folder.path}/inventory.md")
         print(f"all on this machine: fedrl federation up {folder.path}")
         return 0
 
@@ -194,14 +196,12 @@ def _follow(folder: "Folder") -> int:
     """Show how a training goes that other processes carry out."""
     import time
 
-    from rich.console import Console
-
     from fedrl.errors import FedrlError
     from fedrl.flower.everything import last_words, status
-    from fedrl.progress import RunProgress
+    from fedrl.progress import RunProgress, new_console
 
     print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
-    with RunProgress(folder.path.name, Console()) as progress:
+    with RunProgress(folder.path.name, new_console()) as progress:
         begun = done = 0
         gone: dict[str, str] = {}
         while True:
@@ -216,9 +216,9 @@ def _follow(folder: "Folder") -> int:
                 progress.begin(told["rounds"], done)
                 begun = 1
             if told.get("done", 0) > done:
+                progress.headline(_measured(told))
                 progress.advance(told["done"] - done)
                 done = told["done"]
-                progress.headline(_returns(told))
             if told["state"] in ("finished", "failed"):
                 break
             if "server" not in told["processes"]:
@@ -237,19 +237,24 @@ def _ended(told: dict[str, Any]) -> int:
 
 def headline(told: dict[str, Any]) -> str:
     """One line."""
-    done, rounds = told.get("done", 0), told.get("rounds", "?")
-    return f"{told['state']}: {done} of {rounds} rounds{_returns(told, ', ')}"
+    done, rounds = told.get("done", 0), told.get("rounds")
+    far = "no round" if rounds is None else f"{done} of {count(rounds, 'rounds')}"
+    return ", ".join(filter(None, (f"{told['state']}: {far}", _measured(told))))
 
 
-def _returns(told: dict[str, Any], before: str = "") -> str:
-    names = ("return", "own_return", "objective")
-    agents = told.get("agents", {}).values()
-    found = [agent[name] for agent in agents for name in names if name in agent]
-    return f"{before}return {sum(found) / len(found):.1f} in training" if found else ""
+def _measured(told: dict[str, Any]) -> str:
+    """What the agents last measured, on average."""
+    for name, words in (("return", "return"), ("own_return", "return"), ("objective", "objective")):
+        found = [agent[name] for agent in told.get("agents", {}).values() if name in agent]
+        if found:
+            return f"{words} {sum(found) / len(found):.1f} in training"
+    return ""
 
 
 def in_words(told: dict[str, Any]) -> str:
     """A few lines for people."""
+    from fedrl.flower.missed import Missed, missed_in_words
+
     lines = [headline(told)]
     if "alive" in told:
         lines.append(f"agents there: {', '.join(map(str, told['alive'])) or 'none'}")
@@ -259,9 +264,10 @@ def in_words(told: dict[str, Any]) -> str:
             for name in ("return", "own_return", "objective", "loss")
             if name in known
         )
-        lines.append(f"  agent {agent}: last answered in round {known['round']}; {numbers}")
-    for one in told.get("lost", [])[-5:]:
-        lines.append(f"  round {one['round']} went on without agent {one['agent']}: {one['why']}")
+        last = round_name(known["round"], told["rounds"])
+        lines.append(f"  agent {agent}: last answer in {last}; {numbers}")
+    missed = [Missed(**one) for one in told.get("lost", [])]
+    lines += [f"  {words}" for words in missed_in_words(missed, told.get("rounds", 0))]
     lines += [f"  round {one['round']}: {one['why']}" for one in told.get("kept", [])[-5:]]
     if told.get("bytes", {}).get("sent"):
         sent, received = told["bytes"]["sent"], told["bytes"]["received"]
@@ -277,5 +283,8 @@ def in_words(told: dict[str, Any]) -> str:
         lines.append(f"run: {told['run']}")
     lines += [f"{name} has ended: {why}" for name, why in told.get("ended", {}).items()]
     if told["processes"]:
-        lines.append(f"running here: {', '.join(told['processes'])}")
+        still = "still running here: " if told["state"] == "finished" else "running here: "
+        lines.append(still + ", ".join(told["processes"]))
+        if told["state"] == "finished":
+            lines.append("agents wait for the server until `fedrl federation down` stops them")
     return "\n".join(lines)

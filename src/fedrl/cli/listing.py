@@ -18,9 +18,9 @@ class List:
     """Something of the list, or `module:Name`."""
 
     def run(self) -> int:
-        from rich.console import Console
+        from fedrl.progress import new_console
 
-        console = Console()
+        console = new_console()
         if self.name is None:
             _print_everything(console)
         else:

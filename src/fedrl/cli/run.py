@@ -134,8 +134,28 @@ def _split(word: str, flag: str) -> list[str]:
 
 def _start_from(name: str) -> "Experiment":
     """A preset, or what a file says."""
+    from fedrl import catalogue
+    from fedrl.errors import FedrlError
     from fedrl.experiment.presets import preset
     from fedrl.experiment.toml import read_experiment
 
     path = Path(name)
+    if path.is_dir():
+        raise FedrlError(_about_folder(path))
+    if name in catalogue.TABULAR_PRESETS:
+        raise FedrlError(
+            f"{name} is for federations over a network only: `fedrl federation init DIR "
+            f"--experiment {name}`, then `fedrl federation up DIR`"
+        )
     return read_experiment(path) if path.suffix == ".toml" or path.is_file() else preset(name)
+
+
+def _about_folder(path: Path) -> str:
+    """Which command is meant by somebody who names a folder."""
+    settings = path / "experiment.toml"
+    if not settings.is_file():
+        return f"{path} is a folder: name a preset (`fedrl list` shows them) or a TOML file"
+    return (
+        f"{path} is the folder of a run: `fedrl resume {path}` continues it, `fedrl report {path}` "
+        f"shows it, and `fedrl run {settings}` begins the same again"
+    )

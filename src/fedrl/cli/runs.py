@@ -8,6 +8,7 @@ import tyro
 
 from fedrl.cli.machines import Machines
 from fedrl.compilation import use_compilation_cache
+from fedrl.counting import count
 
 if TYPE_CHECKING:
     from fedrl.experiment.run_directory import RunDirectory
@@ -62,20 +63,18 @@ class Report:
     """Tables and learning curves of one run, or of several side by side."""
 
     run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of runs."""
+    """Folders of runs, or of federations over a network."""
     out: Path | None = None
     """Folder for the figures and the table; `figures` in the first run unless given."""
     metric: Literal["return", "discounted_return"] = "return"
-    """What to compare."""
+    """What to compare; of tables it is always the objective."""
     html: Path | None = None
     """Also write all of it, and more, as one page to this file; it needs no network."""
 
     def run(self) -> int:
-        from fedrl.comparing import compare
-        from fedrl.experiment.run import Run
+        from fedrl.comparing import report
 
-        runs = [Run(path) for path in self.run_dirs]
-        compare(*runs, out=self.out, html=self.html, metric=self.metric)
+        report(self.run_dirs, self.out, self.html, self.metric)
         return 0
 
 
@@ -94,10 +93,10 @@ class Evaluate:
 
     def run(self) -> int:
         import numpy as np
-        from rich.console import Console
         from rich.table import Table
 
         from fedrl.experiment.run import Run
+        from fedrl.progress import new_console
         from fedrl.report.arms import interval
 
         run = Run(self.run_dir)
@@ -113,10 +112,12 @@ class Evaluate:
                 " ".join(f"{x:g}" for x in theta),
                 *(str(interval(np.asarray(values)[:, index])) for values in returns),
             )
-        console = Console()
+        console = new_console()
         console.print(table)
         console.print(
-            f"{run.experiment.seeds} seeds, {self.episodes} greedy episodes each", highlight=False
+            f"{count(run.experiment.seeds, 'seeds')}, "
+            f"{count(self.episodes, 'greedy episodes')} each",
+            highlight=False,
         )
         return 0
 
@@ -150,9 +151,8 @@ class Adapt:
     """Folder for the new run; `adapted` in the run unless given."""
 
     def run(self) -> int:
-        from rich.console import Console
-
         from fedrl.experiment.run import Run
+        from fedrl.progress import new_console
         from fedrl.report.runs import report_runs
 
         run = Run(self.run_dir)
@@ -169,7 +169,7 @@ class Adapt:
             embedding_lr=self.embedding_lr,
             out=self.out,
         )
-        report_runs([adapted], adapted.path / "figures", Console())
+        report_runs([adapted], adapted.path / "figures", new_console())
         return 0
 
 
@@ -221,7 +221,7 @@ class Show:
         (theta,) = grouped(self.theta, len(run.experiment.family.varied), most=1)
         use_compilation_cache()
         path, steps, total = render_episode(run, theta, self.agent, self.seed, self.out)
-        print(f"{steps} steps, return {total:g}: {path}")
+        print(f"{count(steps, 'steps')}, return {total:g}: {path}")
         return 0
 
 
@@ -233,7 +233,7 @@ def grouped(
 
     if not numbers or len(numbers) % size or (most is not None and len(numbers) > most * size):
         many = "" if most is not None else ", or a multiple of that"
-        raise FedrlError(f"--theta takes {size} number(s){many}, got {len(numbers)}")
+        raise FedrlError(f"--theta takes {count(size, 'numbers')}{many}, got {len(numbers)}")
     return [tuple(numbers[i : i + size]) for i in range(0, len(numbers), size)]
 
 
@@ -243,14 +243,13 @@ def carry_out_and_report(
     wave: int | None = None,
 ) -> int:
     """Take runs to their end, one after the other and each with its trackers; compare them."""
-    from rich.console import Console
-
     from fedrl.experiment.launch import go_on
     from fedrl.experiment.run import Run
+    from fedrl.progress import new_console
     from fedrl.report.runs import report_runs
 
     use_compilation_cache()
-    console = Console()
+    console = new_console()
     runs = []
     for directory, watching in zip(directories, trackers, strict=True):
         if directory.finished:

@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from fedrl import __version__
+from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.pieces import Pieces
 from fedrl.families import FAMILIES
@@ -71,7 +72,8 @@ def report(
     figures = [] if folder is None else write_study(found, statements, folder)
     print_statements(statements, console)
     agents, states, actions, _ = problem.P.shape
-    size = f"{agents} environments, {states} states, {actions} actions, gamma {problem.gamma:g}"
+    sizes = ((agents, "environments"), (states, "states"), (actions, "actions"))
+    size = ", ".join([*(count(*one) for one in sizes), f"gamma {problem.gamma:g}"])
     print_study(found, f"{title}: {size}", console)
     for path in figures:
         console.print(f"figure  {path}", soft_wrap=True, highlight=False)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedrl.counting import count
 from fedrl.experiment.driver import carry_out
 from fedrl.experiment.layout import refuse_unless_everybody_takes_part
 from fedrl.experiment.memory import refuse_what_does_not_fit
@@ -34,10 +35,11 @@ def in_words(experiment: Experiment) -> str:
     rows = experiment.agents * experiment.seeds * learner.replay
     megabytes = rows * learner.memory.row_bytes(*experiment.family.remembered) / 1e6
     if experiment.participants < experiment.agents:
-        E += f" with {experiment.participants} agents at a time"
+        E += f" with {count(experiment.participants, 'agents')} at a time"
+    size = f"{count(experiment.agents, 'agents')} x {count(experiment.seeds, 'seeds')}"
     words = (
-        f"{experiment.name}: {experiment.agents} agents x {experiment.seeds} seeds, "
-        f"{experiment.updates:,} {experiment.unit} each, {E}; replay {megabytes:,.0f} MB"
+        f"{experiment.name}: {size}, {count(experiment.updates, experiment.unit)} each, {E}; "
+        f"replay {megabytes:,.0f} MB"
     )
     promised = experiment.aggregator.promise(experiment.rounds)
     return f"{words}; {promised}" if promised else words

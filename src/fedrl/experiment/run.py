@@ -27,7 +27,7 @@ from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
 from fedrl.keys import Purpose
-from fedrl.progress import RunProgress
+from fedrl.progress import RunProgress, new_console
 
 if TYPE_CHECKING:
     import gymnasium
@@ -142,7 +142,7 @@ class Run:
         `seed`. `AdaptationSettings` says what else there is to choose.
         """
         how = Adaptation.from_settings(settings)
-        console = Console(quiet=not settings.get("progress", True))
+        console = new_console(quiet=not settings.get("progress", True))
         if hasattr(environment, "action_space"):
             return self._adapt_in(environment, how, settings.get("seed", 0), console)
         thetas = (

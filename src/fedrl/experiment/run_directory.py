@@ -82,6 +82,11 @@ class RunDirectory:
     def open(cls, path: Path) -> "RunDirectory":
         """The run in a folder."""
         file = path / EXPERIMENT
+        if path.is_file():
+            raise FedrlError(
+                f"{path} is a file, not the folder of a run: `fedrl run {path}` runs an experiment "
+                "from a TOML file, and says where its folder is"
+            )
         if not file.is_file():
             hint = "" if path.is_dir() else " (there is no such folder)"
             raise FedrlError(f"{path} is not a run: it has no {EXPERIMENT}{hint}")

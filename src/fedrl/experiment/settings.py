@@ -5,6 +5,7 @@ from math import inf, isinf
 from typing import Literal
 
 from fedrl import arguments
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
 from fedrl.families.control_family import MOST_STEPS, ControlFamily
@@ -96,8 +97,8 @@ class Experiment(Named):
         arguments.choice("initialisation", self.initialisation, ("shared", "per-agent"))
         if not isinf(self.E) and self.updates < self.E:
             raise FedrlError(
-                f"E = {self.E:g} is longer than the training ({self.updates} {self.unit}), so the "
-                "agents would communicate once at the end: use E = inf to never communicate"
+                f"E = {self.E:g} is longer than the training ({count(self.updates, self.unit)}), "
+                "so the agents would communicate once at the end: use E = inf to never communicate"
             )
         if self.evaluation.where == "own" and not self.has_own_models:
             raise FedrlError(

@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedrl import launches
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
@@ -59,8 +60,9 @@ def mesh_shape(experiment: Experiment, devices: int, hosts: int = 1) -> tuple[in
     shapes = [(s, a) for s in seeds for a in agents if s * a <= devices and s * a % hosts == 0]
     if not shapes:
         raise FedrlError(
-            f"{experiment.seeds} seeds of {experiment.agents} agents cannot be divided equally "
-            f"among {hosts} hosts: choose numbers of seeds or agents that {hosts} divides"
+            f"{count(experiment.seeds, 'seeds')} of {count(experiment.agents, 'agents')} cannot be "
+            f"divided equally among {hosts} hosts: choose numbers of seeds or agents that {hosts} "
+            "divides"
         )
     return max(shapes, key=lambda shape: (shape[0] * shape[1], shape[0]))
 

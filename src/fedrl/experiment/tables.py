@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from fedrl import arguments
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
 from fedrl.families import RandomMDPs, WindyCliffs
@@ -55,7 +56,14 @@ class TabularExperiment(Named):
         if self.decay is not None:
             arguments.number("decay", self.decay, "a number in (0, 1]", lambda x: 0 < x <= 1)
         if self.updates < self.E:
-            raise FedrlError(f"E = {self.E} is longer than the training ({self.updates} updates)")
+            raise FedrlError(
+                f"E = {self.E} is longer than the training ({count(self.updates, 'updates')})"
+            )
+
+    @property
+    def rounds(self) -> int:
+        """Communications until the end; the last round may be shorter."""
+        return -(-self.updates // self.E)
 
     @property
     def schedule(self) -> Schedule:

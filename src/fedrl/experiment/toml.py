@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 import tomli_w
 
-from fedrl import registry
+from fedrl import catalogue, registry
 from fedrl.errors import FedrlError, unknown_name
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def from_toml(text: str, source: str = "the settings") -> "Experiment":
     # Here, because it needs JAX, and readers of other settings may not.
     from fedrl.experiment.settings import Experiment
 
+    _refuse_tables(text, source)
     return settings_from(Experiment, text, source)
 
 
@@ -69,9 +70,23 @@ def read_settings(kind: type[Settings], path: Path) -> Settings:
 
 def read_experiment(path: Path) -> "Experiment":
     """The experiment in a file."""
-    from fedrl.experiment.settings import Experiment
+    try:
+        return from_toml(path.read_text("utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedrlError(f"cannot read {path}: {error}") from None
 
-    return read_settings(Experiment, path)
+
+def _refuse_tables(text: str, source: str) -> None:
+    """Say which commands are for experiments on tables."""
+    try:
+        family = tomllib.loads(text).get("family")
+    except tomllib.TOMLDecodeError:
+        return  # said by those who read it
+    if isinstance(family, dict) and str(family.get(KIND)) in catalogue.TABULAR_FAMILIES:
+        raise FedrlError(
+            f"{source} is about tables, which only federations over a network train: `fedrl "
+            "federation init DIR --experiment FILE` makes one, and `fedrl report` shows it"
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl import arguments
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.keys import numbered
 from fedrl.registry import Group
@@ -154,7 +155,7 @@ class ControlFamily(ABC):
         ):
             allowed = ", ".join(varied.allowed for varied in self.varied)
             raise FedrlError(
-                f"theta of {self.name} must be {len(self.varied)} number(s) ({allowed}), "
+                f"theta of {self.name} must be {count(len(self.varied), 'numbers')} ({allowed}), "
                 f"got {theta!r}"
             )
         return vector

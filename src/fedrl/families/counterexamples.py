@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.families.tabular_family import Floats, GraphFamily
 
@@ -45,7 +46,8 @@ class Counterexample(GraphFamily):
 
     def environments(self, key: jax.Array, n: int) -> jax.Array:
         if n != self.agents:
-            raise FedrlError(f"{self.name} has {self.agents} environments, so agents cannot be {n}")
+            have = count(self.agents, "environments")
+            raise FedrlError(f"{self.name} has {have}, so agents cannot be {n}")
         return jnp.asarray(self.matrices()[0])
 
     def centre_and_noise(self, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:

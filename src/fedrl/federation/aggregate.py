@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl import arguments
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.registry import Group
 
@@ -97,8 +98,8 @@ class Mean(Aggregator):
     def check(self, agents: int, participants: int) -> None:
         if self.weights and len(self.weights) != agents:
             raise FedrlError(
-                f"aggregator.weights has {len(self.weights)} numbers for {agents} agents: give one "
-                "for each"
+                f"aggregator.weights has {count(len(self.weights), 'numbers')} for "
+                f"{count(agents, 'agents')}: give one for each"
             )
 
     def apply(self, stacked: Any, communication: Communication) -> Any:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrl import arguments
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.federation.aggregate import Aggregator, Communication, mean
 
@@ -49,8 +50,9 @@ class TrimmedMean(Aggregator):
     def check(self, agents: int, participants: int) -> None:
         if participants <= 2 * self.trim:
             raise FedrlError(
-                f"aggregator.trim = {self.trim} drops {2 * self.trim} values of each parameter and "
-                f"{participants} agents take part: lower it, or raise agents or participation"
+                f"aggregator.trim = {self.trim} drops {2 * self.trim} values of each parameter, "
+                f"and a round has {count(participants, 'agents')}: lower it, or raise agents or "
+                "participation"
             )
 
     def withstands(self, asked: int) -> int:
@@ -91,8 +93,8 @@ class Krum(Aggregator):
         if participants < needed:
             lower = "lower it, or " if self.byzantine else ""
             raise FedrlError(
-                f"aggregator.byzantine = {self.byzantine} needs {needed} agents that take part and "
-                f"{participants} do: {lower}raise agents or participation"
+                f"aggregator.byzantine = {self.byzantine} needs {needed} agents in a round, and "
+                f"there are {participants}: {lower}raise agents or participation"
             )
         most = participants - self.byzantine - 2
         if self.keep > most:

@@ -7,7 +7,7 @@ either side, the agent gives the same answer and does not learn twice.
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, read_arrays, write_arrays
 from fedrl.flower.messages import Answer, Array, Instruction
+from fedrl.flower.settings import FINISHED
 from fedrl.flower.validation import why_not
 from fedrl.flower.work import Work
 
@@ -81,7 +82,17 @@ class Agent:
         self._training, self._round = asked.training, asked.round
         self._answer, self._state = answer, state
         self._written = self._mark(asked.training)
+        self._note(finished=asked.trained >= self._work.experiment.updates)
         return answer
+
+    def _note(self, *, finished: bool) -> None:
+        """Leave a mark for `fedrl agent`, which tells its owner."""
+        mark = self._folder / FINISHED
+        with suppress(OSError):  # the answer is worth more
+            if finished:
+                mark.touch()
+            else:
+                mark.unlink(missing_ok=True)
 
     def _mark(self, training: str) -> object:
         """Changes when the file does."""

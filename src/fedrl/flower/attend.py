@@ -23,7 +23,7 @@ from fedrl.flower.processes import (
     stop_at_last,
     until_told,
 )
-from fedrl.flower.settings import AGENT, AgentSettings, Folder
+from fedrl.flower.settings import AGENT, FINISHED, STATE, AgentSettings, Folder
 
 # Seconds before something that ended is started again: at first, and at most.
 SOONEST, LATEST = 0.5, 10.0
@@ -94,9 +94,16 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
             node = partial(_supernode, path, settings, warm)
             kept.append(_Kept("the SuperNode", log, node, helpers=("flower-superexec",)))
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
+            finished = False
             while True:
                 for one in kept:
                     one.look(tell)
+                before, finished = finished, (path / STATE / FINISHED).exists()
+                if finished and not before:
+                    tell(
+                        f"agent {number} has answered the last evaluation: its training is "
+                        "finished. It stays, should the server ask again; Ctrl-C stops it"
+                    )
                 time.sleep(0.2)
         finally:
             stop_at_last(*(one.process for one in kept))

@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import get_args
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TabularExperiment, TabularFamilies
@@ -35,7 +36,7 @@ def refuse_quorum(experiment: AnyExperiment, quorum: int) -> None:
         participants, aggregator = experiment.participants, experiment.aggregator
     if quorum > participants:
         raise FedrlError(
-            f"quorum = {quorum}, but only {participants} agents take part in a round: lower it"
+            f"quorum = {quorum}, but a round has only {count(participants, 'agents')}: lower it"
         )
     least, bad = aggregator.least(participants), aggregator.withstands(participants)
     if 0 < quorum < least:

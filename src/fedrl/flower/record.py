@@ -20,6 +20,7 @@ from fedrl.experiment.toml import to_toml
 from fedrl.experiment.tracking import tracked
 from fedrl.flower.experiments import AnyExperiment
 from fedrl.flower.messages import Answer, Arrays
+from fedrl.flower.missed import Missed, read_missed, write_missed
 from fedrl.flower.settings import EXPERIMENT
 from fedrl.flower.training import NetworkTraining, Planned, TableTraining
 from fedrl.trackers.tracker import Tracker
@@ -45,7 +46,8 @@ class Record:
         # What everybody knows is not kept as measured (see `experiment.metrics`).
         lockstep = isinstance(experiment, Experiment) and experiment.engine.lockstep
         self._known = {metrics.UPDATES} if lockstep else set()
-        self._told["lost"], self._told["kept"] = [], []
+        self._told["lost"] = [one._asdict() for one in read_missed(self.path)]
+        self._told["kept"] = []
         self._tell: Callable[[str], None] = lambda rows: None
         self._tracking = ExitStack()
 
@@ -91,8 +93,7 @@ class Record:
         for agent, answer in answers.items():
             told = self._told["agents"].setdefault(str(agent), {})
             told |= {"round": planned.number, **answer.metrics}
-        for agent, why in lost.items():
-            self._told["lost"].append({"round": planned.number, "agent": agent, "why": why})
+        self._lose(planned.number, lost)
         compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
         total = self._told["bytes"]["total"] + sent + received
         costs = (planned.number, len(answers), sent, received, sum(seconds), compute, seconds[1])
@@ -112,6 +113,15 @@ class Record:
     def kept(self, planned: Planned, why: str) -> None:
         """A round leaves the model as it was."""
         self._told["kept"].append({"round": planned.number, "why": why})
+
+    def _lose(self, number: int, lost: Mapping[int, str]) -> None:
+        """Keep who missed a round; one that is done again counts once."""
+        before = read_missed(self.path)
+        missed = [one for one in before if one.round < number]
+        missed += [Missed(number, agent, why) for agent, why in sorted(lost.items())]
+        if missed != before:
+            write_missed(self.path, missed)
+        self._told["lost"] = [one._asdict() for one in missed]
 
     def evaluation(
         self, planned: Planned, answers: Mapping[int, Answer], held_out: dict[str, list[float]]

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint
 from fedrl.flower.messages import Answer, Array, Arrays, Instruction, Refusal
@@ -146,9 +147,9 @@ class Server:
         if len(valid) < needed:
             reasons = "; ".join(f"agent {i}: {why}" for i, why in sorted(round.lost.items()))
             raise FedrlError(
-                f"round {planned.number} has {len(valid)} valid answers and needs {needed} "
-                f"({reasons or 'nobody was there'}). Nothing was changed: start the server again "
-                "to try this round again"
+                f"round {planned.number} has {count(len(valid), 'valid answers')} and needs "
+                f"{needed} ({reasons or 'nobody was there'}). Nothing was changed: start the "
+                "server again to try this round again"
             )
         return round
 
@@ -192,7 +193,8 @@ class Server:
         }
         now = self._clock()
         round = _Round(planned, instructions, workers, start=now, latest=now)
-        for agent in sorted(workers - set(here)):
+        for agent in sorted(wanted - set(here)):
+            round.lost[agent] = "it was not there"
             self._log(f"round {planned.number}: agent {agent} is not there")
         self._send(round, set(instructions), here)
         return round

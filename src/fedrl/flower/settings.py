@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 EXPERIMENT, FEDERATION, AGENT = "experiment.toml", "federation.toml", "agent.toml"
+# Where an agent keeps its private state; a file in it is there while its training is finished.
+STATE, FINISHED = "state", "finished"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Flower's SuperNode, in a process that ends when its connection is lost for good.
 
-When a connection breaks during a TLS handshake, Flower gives up and its main function returns, but a
-thread that serves its local interface keeps the process alive: it looks healthy, and never asks the
-server for work again.
+When a connection breaks during a TLS handshake, Flower gives up and its main function returns, but
+a thread that serves its local interface keeps the process alive: it looks healthy, and never asks
+the server for work again.
 """
 
 import os

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedrl.flower.messages import METRICS, Answer, Arrays
 
-
 # Characters of a foreign text that are kept.
 LONGEST = 500
 # Names that are listed.

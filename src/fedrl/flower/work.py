@@ -15,6 +15,7 @@ from fedrl.experiment.settings import Experiment
 from fedrl.federation.agent import Seen, nothing_seen, stacked
 from fedrl.federation.local_engine import LocalEngine
 from fedrl.federation.state import Environments, Federation
+from fedrl.flower.experiments import AnyExperiment
 from fedrl.flower.messages import Array, Arrays
 
 # A network is one repetition.
@@ -23,6 +24,10 @@ REPLICATE = 0
 
 class Work(Protocol):
     """An agent's algorithm. States are trees of arrays; models are shared leaves by name."""
+
+    @property
+    def experiment(self) -> AnyExperiment:
+        """What is trained."""
 
     @property
     def shapes(self) -> Arrays:

@@ -16,12 +16,10 @@ from fedrl.experiment.toml import read_settings
 from fedrl.flower.agent import Agent
 from fedrl.flower.attend import REFUSED
 from fedrl.flower.experiments import AnyExperiment, read_experiment
-from fedrl.flower.settings import AGENT, EXPERIMENT, AgentSettings
+from fedrl.flower.settings import AGENT, EXPERIMENT, STATE, AgentSettings
 from fedrl.flower.socket import listen, serve
 from fedrl.flower.table_work import TableWork
 from fedrl.flower.work import NetworkWork, Work
-
-STATE = "state"
 
 
 def agent_in(folder: Path) -> Agent:

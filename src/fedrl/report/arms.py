@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,14 +53,15 @@ class Interval:
         return abs(self.mean) > self.half
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.half:.1f}"
+        # A single seed has no interval.
+        return f"{self.mean:.1f}" + (f" ± {self.half:.1f}" if self.half < inf else "")
 
 
 def interval(values: Array) -> Interval:
     """Student's interval; infinite with a single seed, which says nothing about others."""
     n = len(values)
     if n < 2:
-        return Interval(float(values.mean()), float("inf"))
+        return Interval(float(values.mean()), inf)
     half = float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / sqrt(n)
     return Interval(float(values.mean()), half)
 
@@ -98,26 +99,40 @@ def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def told_apart(arms: Sequence[Arm]) -> list[Arm]:
-    """The arms, with what differs in their experiments added to labels that are equal."""
-    labels = [arm.label for arm in arms]
-    alike = {x: [arm for arm in arms if arm.label == x] for x in labels if labels.count(x) > 1}
-    differences = {label: _differences(group) for label, group in alike.items()}
+    """The arms, with what tells them apart added to labels that are equal.
 
-    def longer(arm: Arm) -> str:
-        settings = flat(arm.experiment)
-        # Runs with equal settings differ in what they began with, which only the folder says.
-        what = ", ".join(f"{n}={settings[n]}" for n in differences[arm.label]) or arm.folder
-        return f"{arm.label} ({what})"
+    That is the names of the runs; settings that differ, where names do not; folders, where nothing
+    in the settings does.
+    """
+    known: list[list[str]] = [[] for _ in arms]
 
-    return [replace(arm, label=longer(arm)) if arm.label in alike else arm for arm in arms]
+    def settings(places: Sequence[int]) -> list[str]:
+        found = [flat(arms[i].experiment) for i in places]
+        differing = [
+            name
+            for name in found[0]
+            if all(name in one for one in found) and len({one[name] for one in found}) > 1
+        ]
+        return [", ".join(f"{name}={one[name]}" for name in differing) for one in found]
 
-
-def _differences(arms: Sequence[Arm]) -> list[str]:
-    """Settings that all of them have and that are not the same; the name only where it is all."""
-    settings = [flat(arm.experiment) for arm in arms]
-    common = [name for name in settings[0] if all(name in one for one in settings)]
-    differing = [name for name in common if len({one[name] for one in settings}) > 1]
-    return [name for name in differing if name != "name"] or differing
+    for distinction in (
+        lambda places: [arms[i].experiment.name for i in places],
+        settings,
+        lambda places: [arms[i].folder for i in places],
+        lambda places: [str(number) for number in range(1, len(places) + 1)],
+    ):
+        equal: dict[tuple[str, ...], list[int]] = {}
+        for i, arm in enumerate(arms):
+            equal.setdefault((arm.label, *known[i]), []).append(i)
+        for places in equal.values():
+            words = distinction(places)
+            if len(set(words)) > 1:
+                for i, what in zip(places, words, strict=True):
+                    known[i].append(what)
+    return [
+        replace(arm, label=f"{arm.label} ({', '.join(what)})") if what else arm
+        for arm, what in zip(arms, known, strict=True)
+    ]
 
 
 def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from fedrl.counting import count
 from fedrl.report.csv_file import write_rows
 
 # A standard error published as 0.00 is known to two digits only.
@@ -79,6 +80,7 @@ def print_comparisons(title: str, comparisons: list[Comparison], console: Consol
     near = sum(abs(row.z) <= NOTICEABLE for row in comparisons)
     console.print(
         f"z: difference in combined standard errors. {near} of {len(comparisons)} within "
-        f"{NOTICEABLE:g}, {far} off by more than {TOO_FAR:g}; {comparisons[0].seeds} seeds.",
+        f"{NOTICEABLE:g}, {far} off by more than {TOO_FAR:g}; "
+        f"{count(comparisons[0].seeds, 'seeds')}.",
         highlight=False,
     )

@@ -7,13 +7,18 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fedrl.counting import count
 from fedrl.experiment.metrics import RETURN
 from fedrl.experiment.run import Run
+from fedrl.flower.missed import missed_in_words, read_missed
 from fedrl.report.arms import Arm, difference, final, interval, over_training
 from fedrl.report.csv_file import write_rows
 from fedrl.report.curves import COLUMNS, draw_curves, rows
 from fedrl.report.figures import new_figure, save
 from fedrl.report.side_by_side import SideBySide, pairs, side_by_side
+
+# Of a legend, about.
+INCHES_OF_LETTER, INCHES_OF_LINE = 0.075, 0.2
 
 
 def report_runs(
@@ -27,7 +32,9 @@ def report_runs(
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
         if not run.finished:
-            console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
+            console.print(f"{run.path} is not finished; this is how far it is", soft_wrap=True)
+        for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
+            console.print(f"{run.path.name}: {words}", highlight=False, soft_wrap=True)
     console.print(_final_table(arms, splits, metric))
     comparisons = pairs(arms)
     if comparisons:
@@ -42,15 +49,15 @@ def report_runs(
 
 def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Table:
     seeds = sorted({arm.experiment.seeds for arm in arms})
-    counts = " or ".join(map(str, seeds))
+    counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
     what = metric.replace("_", " ").capitalize()
     table = Table(
-        title=f"{what} at the end: mean over {counts} seeds ± 95 % interval",
+        title=f"{what} at the end: mean over {counts}{' ± 95 % interval' if seeds[-1] > 1 else ''}",
         title_justify="left",
         box=SIMPLE,
     )
     for column in ("", arms[0].experiment.unit, *splits):
-        table.add_column(column, justify="left" if column == "" else "right")
+        table.add_column(column, justify="left" if column == "" else "right", overflow="fold")
     for arm in arms:
         values = [str(interval(final(arm, split))) for split in splits]
         table.add_row(arm.label, f"{arm.updates[-1]}", *values)
@@ -65,7 +72,7 @@ def _difference_table(pairs: Sequence[tuple[Arm, Arm]], splits: Sequence[str]) -
         padding=(0, 1, 0, 0),
     )
     for column in ("", "", *(split.removesuffix(" environment") for split in splits)):
-        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+        table.add_column(column, justify="right" if column else "left", overflow="fold")
     for one, other in pairs:
         name = f"{one.label} − {other.label}"
         for what, value in (("end", final), ("training", over_training)):
@@ -79,7 +86,11 @@ def _curves(
     arms: Sequence[Arm], splits: Sequence[str], folder: Path, name: str, metric: str
 ) -> list[Path]:
     """Return against training for each split: the mean, and a band of standard errors."""
-    figure = new_figure(3.5 * max(len(splits), 2), 3.4)
+    width = 3.5 * max(len(splits), 2)
+    # The legend stands below: labels may be longer than a chart is wide.
+    across = max(int(width / (0.7 + INCHES_OF_LETTER * max(len(a.label) for a in arms))), 1)
+    lines = -(-len(arms) // across)
+    figure = new_figure(width, 3.4 + INCHES_OF_LINE * lines)
     first = None
     for column, split in enumerate(splits):
         ax = figure.add_subplot(1, len(splits), column + 1, sharey=first)
@@ -88,5 +99,6 @@ def _curves(
         ax.set_title(split)
     if first is not None:
         first.set_ylabel(metric.replace("_", " "))
-        first.legend(frameon=False)
+        handles, labels = first.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False)
     return save(figure, folder, name)

@@ -6,12 +6,13 @@ import jax
 from rich.console import Console
 
 from fedrl import __version__
+from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.pieces import Pieces
 from fedrl.papers.jin2022 import figures
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
 from fedrl.papers.jin2022.work import Measured, multiply_adds, run_cells, summarise
-from fedrl.progress import WorkProgress
+from fedrl.progress import WorkProgress, new_console
 from fedrl.report.comparison import Comparison, print_comparisons, write_csv
 
 QUICK_SEEDS = 300
@@ -38,7 +39,7 @@ def reproduce(
         raise FedrlError(f"--seed must be between 0 and {2**32 - 1}, got {seed}")
     if piece is not None and piece < 1:
         raise FedrlError(f"--piece must be at least 1, got {piece}")
-    console = console or Console()
+    console = console or new_console()
     cells = TARGETS[target]
     platform = jax.local_devices()[0].platform
     directory = Pieces.open(
@@ -74,10 +75,11 @@ def _run_missing(
     total = sum(multiply_adds(cell) * seeds for cell in cells)
     left = {cell: sum(stop - start for start, stop in ranges) for cell, ranges in work.items()}
     done = sum(multiply_adds(cell) * (seeds - left[cell]) for cell in cells)
-    with WorkProgress(f"{target}, {seeds} seeds", total, done, console) as progress:
+    with WorkProgress(f"{target}, {count(seeds, 'seeds')}", total, done, console) as progress:
         for cell, (start, stop), results in run_cells(work, seed):
             directory.save(cell.slug, start, stop, results)
-            progress.advance(multiply_adds(cell) * (stop - start), cell.slug)
+            progress.latest(cell.slug)
+            progress.advance(multiply_adds(cell) * (stop - start))
     return [summarise(cell, directory.load(cell.slug, seeds)) for cell in cells]
 
 

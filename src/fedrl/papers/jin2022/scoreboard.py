@@ -8,6 +8,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.adaptation import Adaptation, experiment_of
 from fedrl.experiment.launch import begin, go_on
@@ -25,6 +26,7 @@ from fedrl.papers.jin2022.claims import (
     of_claim,
 )
 from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
+from fedrl.progress import new_console
 from fedrl.report.csv_file import write_rows
 
 COLOURS = {"supported": "green", "not supported": "red", "undecided": "yellow"}
@@ -46,7 +48,7 @@ def reproduce_claims(
     console: Console | None = None,
 ) -> list[Effect]:
     """Test the claims on these families (all, unless given); what is there is not run again."""
-    console = console or Console()
+    console = console or new_console()
     if quick and full:
         raise FedrlError("--quick and --full exclude each other: give one of them")
     if seeds is not None and seeds < 2:
@@ -134,9 +136,10 @@ def _print(everything: list[Effect], found: list[Measured], console: Console) ->
         plain, personal = one.study.plain, one.personal.experiment
         adapting = experiment_of(Adaptation(), personal, plain.held_out)
         console.print(
-            f"{one.study.family} ({one.study.size}): {plain.agents} agents, {plain.held_out} "
-            f"held-out environments, {plain.seeds} seeds, {plain.updates:,} {plain.unit}, E = "
-            f"{plain.E:g}, networks {'-'.join(map(str, plain.learner.hidden))}, embedding "
+            f"{one.study.family} ({one.study.size}): {count(plain.agents, 'agents')}, "
+            f"{count(plain.held_out, 'held-out environments')}, {count(plain.seeds, 'seeds')}, "
+            f"{count(plain.updates, plain.unit)}, E = {plain.E:g}, networks "
+            f"{'-'.join(map(str, plain.learner.hidden))}, embedding "
             f"{personal.learner.personal.embedding}; adaptation {adapting.updates:,}",
             highlight=False,
         )

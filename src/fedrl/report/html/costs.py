@@ -1,7 +1,7 @@
 """What runs cost: what is communicated, and how long they took, as far as that is known."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,12 +10,13 @@ import jax
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
+from fedrl.flower.experiments import AnyExperiment
 from fedrl.flower.record import COSTS
 from fedrl.progress import in_words
-from fedrl.report.arms import Arm
 from fedrl.report.html.bars import Bar, bar_chart
 from fedrl.report.html.numbers import bytes_as_words
-from fedrl.report.html.section import Section, Table, style_of
+from fedrl.report.html.section import Section, Table
+from fedrl.report.table_runs import AnyRun
 
 UNKNOWN = "not recorded"
 
@@ -42,15 +43,18 @@ class Costs:
         return self.sent + self.received
 
 
-def shared_size(experiment: Experiment) -> tuple[int, int]:
+def shared_size(experiment: AnyExperiment) -> tuple[int, int]:
     """Parameters that an agent communicates, and their bytes."""
+    if not isinstance(experiment, Experiment):
+        entries = experiment.family.states * experiment.family.actions
+        return entries, 8 * entries
     models = Programs(experiment).shape_of_models()
     shared, _ = experiment.learner.split(models)
     sizes = [(prod(leaf.shape[1:]), leaf.dtype.itemsize) for leaf in jax.tree.leaves(shared)]
     return sum(n for n, _ in sizes), sum(n * width for n, width in sizes)
 
 
-def costs_of(run: Run) -> Costs:
+def costs_of(run: AnyRun) -> Costs:
     """Measured where a federation has done so."""
     import pandas as pd
 
@@ -69,6 +73,8 @@ def costs_of(run: Run) -> Costs:
             seconds=float(table["seconds"].sum()),
             computation=float(table["longest_computation"].sum()),
         )
+    assert isinstance(run, Run)  # only those carry out rounds without a network
+    experiment = run.experiment
     rounds = int(run.metrics()["round"].max())
     return Costs(
         rounds=rounds,
@@ -81,9 +87,8 @@ def costs_of(run: Run) -> Costs:
     )
 
 
-def costs_section(runs: Sequence[Run], arms: Sequence[Arm]) -> Section:
-    """A table of all runs, and bars of what travels, in the colour of each run's first arm."""
-    styles = {arm.folder: style_of(number) for number, arm in reversed(list(enumerate(arms)))}
+def costs_section(runs: Sequence[AnyRun], styles: Mapping[str, str]) -> Section:
+    """A table of all runs, and bars of what travels, in each run's colour, by its folder's name."""
     costs = [costs_of(run) for run in runs]
     names = [run.path.name for run in runs]
     rows = [_row(name, cost) for name, cost in zip(names, costs, strict=True)]

@@ -1,7 +1,7 @@
 """Returns of single environments at the end: against theta, and of every agent in each."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,13 +10,17 @@ from fedrl.experiment.metrics import HELD_OUT, TRAIN
 from fedrl.report.arms import BASELINE, OWN, Arm
 from fedrl.report.html.heat import Matrix, heat_chart
 from fedrl.report.html.numbers import decimal
-from fedrl.report.html.points import Cloud, Point, cloud_chart
+from fedrl.report.html.points import Cloud, Coloured, Point, cloud_chart, coloured_chart
 from fedrl.report.html.section import Key, Section, style_of
+from fedrl.report.html.svg import Chart
 from fedrl.report.html.words import PLACES
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Frames = Mapping[str, Sequence["pd.DataFrame"]]
+"""The last evaluation of each arm, by split."""
+Charts = list[Chart]
 MOST_POINTS = 1000
 """In a chart; the lines are made of all."""
 MOST_CELLS = 40
@@ -41,7 +45,7 @@ def at_the_end(arm: Arm, split: str) -> "pd.DataFrame":
 
 
 def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
-    """A chart for each varied constant and split."""
+    """Charts for each split: against the constant that varies, or in the plane of two."""
     key, title = "environments", "Returns in single environments"
     families = {arm.experiment.family for arm in arms}
     if len({family.varied for family in families}) > 1:
@@ -59,35 +63,83 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
         )
         return Section(key, title, notes=[why])
     values = np.concatenate([frame["value"] for found in frames.values() for frame in found])
-    ys = float(values.min()), float(values.max())
-    charts, thinned = [], False
-    for i, varied in enumerate(arms[0].experiment.family.varied):
+    extent = float(values.min()), float(values.max())
+    draw = _maps if len(arms[0].experiment.family.varied) == 2 else _clouds
+    charts = draw(arms, frames, metric, extent)
+    words = [
+        "Each point is one environment of one seed at the end of training. In training "
+        "environments plays the model of the agent that lives there, in held-out ones the average "
+        "(Baseline: the mean over all agents’ models)."
+    ]
+    if len(arms[0].experiment.family.varied) == 1:
+        words.append("The lines are means of neighbours.")
+    drawn = [frame[["seed", "environment"]] for found in frames.values() for frame in found]
+    if any(len(places.drop_duplicates()) > _shown(arms) for places in drawn):
+        words.append("Of many environments, only the first ones are drawn as points.")
+    legend = legend_of(arms) if draw is _clouds else []
+    return Section(key, title, words, legend=legend, charts=charts)
+
+
+def _shown(arms: Sequence[Arm]) -> int:
+    """Points that are drawn of each arm."""
+    return MOST_POINTS // len(arms)
+
+
+def _clouds(arms: Sequence[Arm], frames: Frames, metric: str, ys: tuple[float, float]) -> Charts:
+    """Returns against each constant, for each split; a line only where nothing else varies."""
+    family = arms[0].experiment.family
+    charts = []
+    for i, varied in enumerate(family.varied):
         for split, found in frames.items():
             clouds = [
                 Cloud(arm.label, style_of(number), _points(frame, i, varied.name))
                 for number, (arm, frame) in enumerate(zip(arms, found, strict=True))
                 if len(frame)
             ]
-            shown = MOST_POINTS // len(clouds)
-            thinned |= any(len(cloud.points) > shown for cloud in clouds)
             charts.append(
                 cloud_chart(
-                    f"{PLACES[TRAIN if split == OWN else split]}, by {varied.name}",
+                    f"{_place(split)}, by {varied.name}",
                     clouds,
                     x_label=varied.name,
                     y_label=metric,
                     ys=ys,
-                    shown=shown,
+                    shown=_shown(arms),
+                    trends=len(family.varied) == 1,
                 )
             )
-    words = [
-        "Each point is one environment of one seed at the end of training; the lines are means of "
-        "neighbours. In training environments plays the model of the agent that lives there, in "
-        "held-out ones the average (Baseline: the mean over all agents’ models)."
-    ]
-    if thinned:
-        words.append("Of many seeds, only the first ones are drawn as points; the lines know all.")
-    return Section(key, title, words, legend=legend_of(arms), charts=charts)
+    return charts
+
+
+def _maps(arms: Sequence[Arm], frames: Frames, metric: str, values: tuple[float, float]) -> Charts:
+    """For two constants: where in their plane returns are high, for each split and arm."""
+    x, y = (varied.name for varied in arms[0].experiment.family.varied)
+    charts = []
+    for split, found in frames.items():
+        for arm, frame in zip(arms, found, strict=True):
+            places = [
+                Coloured(
+                    Point(x_, y_, f"seed {seed} · {x} {x_:.4g} · {y} {y_:.4g}", decimal(value)),
+                    value,
+                )
+                for seed, x_, y_, value in _by_environment(frame, ("t0", "t1"))
+            ]
+            if places:
+                which = f", {arm.label}" if len(arms) > 1 else ""
+                charts.append(
+                    coloured_chart(
+                        f"{_place(split)}{which}",
+                        places[: _shown(arms)],
+                        x_label=x,
+                        y_label=y,
+                        colour_label=metric,
+                        values=values,
+                    )
+                )
+    return charts
+
+
+def _place(split: str) -> str:
+    return PLACES[TRAIN if split == OWN else split]
 
 
 def legend_of(arms: Sequence[Arm]) -> list[Key]:
@@ -95,14 +147,17 @@ def legend_of(arms: Sequence[Arm]) -> list[Key]:
     return [Key(style_of(number), arm.label) for number, arm in enumerate(arms)]
 
 
+def _by_environment(frame: "pd.DataFrame", columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """(seed, constants, value); a value is the mean over the models that were played there."""
+    means = {"value": ("value", "mean")} | {name: (name, "first") for name in columns}
+    rows = frame.groupby(["seed", "environment"], as_index=False).agg(**means)
+    return list(rows[["seed", *columns, "value"]].itertuples(index=False, name=None))
+
+
 def _points(frame: "pd.DataFrame", i: int, name: str) -> list[Point]:
-    """An environment's value is the mean over the models that were played in it."""
-    rows = frame.groupby(["seed", "environment"], as_index=False).agg(
-        theta=(f"t{i}", "first"), value=("value", "mean")
-    )
     return [
-        Point(float(theta), float(value), f"seed {seed} · {name} {theta:.4g}", decimal(value))
-        for seed, theta, value in zip(rows["seed"], rows["theta"], rows["value"], strict=True)
+        Point(theta, value, f"seed {seed} · {name} {theta:.4g}", decimal(value))
+        for seed, theta, value in _by_environment(frame, (f"t{i}",))
     ]
 
 

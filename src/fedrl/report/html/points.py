@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from fedrl.counting import count
 from fedrl.report.html.numbers import decimal, short
 from fedrl.report.html.svg import HEIGHT, Axes, Chart, element, frame, legend_of_colours, path
 
@@ -46,28 +47,29 @@ def cloud_chart(
     y_label: str,
     ys: tuple[float, float],
     shown: int,
+    trends: bool,
 ) -> Chart:
-    """Points of each arm, of the first `shown` each, and a line through the means of all."""
+    """Points of each arm, of the first `shown` each; `trends`: and a line through means of all."""
     axes = Axes.around(_range([p.x for cloud in clouds for p in cloud.points]), ys, room=0.03)
-    marks, trends, stops = [], [], []
+    marks, lines, stops = [], [], []
     for number, cloud in enumerate(clouds):
         for point in cloud.points[:shown]:
             x, y = axes.x(point.x), axes.y(point.y)
             marks.append(element("circle", cx=x, cy=y, r=2.2, class_=f"dot {cloud.style}"))
             stops.append([round(x, 1), round(y, 1), point.head, [[number, point.told]]])
-        means = trend(cloud.points)
+        means = trend(cloud.points) if trends else []
         if len(means) > 1:
             line = [(axes.x(x), axes.y(y)) for x, y in means]
-            trends += [
+            lines += [
                 path(line, class_="halo"),
                 path(line, class_=f"curve {cloud.style}"),
             ]
     described = f"{y_label} against {x_label}, {title}. " + "; ".join(
         f"{cloud.label}: from {decimal(min(p.y for p in cloud.points))} to "
-        f"{decimal(max(p.y for p in cloud.points))} in {len(cloud.points)} environments"
+        f"{decimal(max(p.y for p in cloud.points))} in {count(len(cloud.points), 'environments')}"
         for cloud in clouds
     )
-    body = Markup("").join([*marks, *trends])
+    body = Markup("").join([*marks, *lines])
     svg = frame(axes, body, x_label=x_label, y_label=y_label, described=described)
     names = [[cloud.style, cloud.label] for cloud in clouds]
     return Chart(title, described, svg, {"names": names, "stops": stops})
@@ -97,12 +99,18 @@ class Coloured(NamedTuple):
 
 
 def coloured_chart(
-    title: str, coloured: Sequence[Coloured], *, x_label: str, y_label: str, colour_label: str
+    title: str,
+    coloured: Sequence[Coloured],
+    *,
+    x_label: str,
+    y_label: str,
+    colour_label: str,
+    values: tuple[float, float] | None = None,
 ) -> Chart:
-    """A map of points."""
-    points, values = [one.point for one in coloured], [one.value for one in coloured]
+    """A map of points; `values` are those of the first and the last colour."""
+    points = [one.point for one in coloured]
     axes = Axes.around(_range([p.x for p in points]), _range([p.y for p in points]), room=0.05)
-    low, high = _range(values)
+    low, high = values or _range([one.value for one in coloured])
     marks, stops = [], []
     for point, value in coloured:
         x, y = axes.x(point.x), axes.y(point.y)
@@ -111,7 +119,7 @@ def coloured_chart(
         stops.append([round(x, 1), round(y, 1), point.head, [[0, point.told]]])
     strip = [colour(i / (STEPS - 1)) for i in range(STEPS)]
     legend = legend_of_colours(strip, short(low), short(high), colour_label, y=HEIGHT + 12)
-    described = f"{title}: {len(points)} agents, coloured by {colour_label}"
+    described = f"{title}: {count(len(points), 'points')}, coloured by {colour_label}"
     svg = frame(
         axes,
         Markup("").join(marks) + legend,

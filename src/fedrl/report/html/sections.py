@@ -14,6 +14,7 @@ from fedrl.report.html.numbers import as_words, decimal
 from fedrl.report.html.section import Card, Folded, Section, Table, style_of
 from fedrl.report.html.words import PLACES, told
 from fedrl.report.side_by_side import pairs
+from fedrl.report.table_runs import AnyRun
 
 
 def headline_split(arms: Sequence[Arm], splits: Sequence[str]) -> str:
@@ -126,14 +127,14 @@ def _starred(gain: Interval) -> str:
     return f"{as_words(gain)}{' *' if gain.excludes_zero else ''}"
 
 
-def settings_section(runs: Sequence[Run]) -> Section:
+def settings_section(runs: Sequence[AnyRun], again: str = "fedrl run FILE") -> Section:
     """All settings, as files that can be run."""
-    words = ["Complete, as TOML: saved to a file, `fedrl run FILE` does the same again."]
+    words = [f"Complete, as TOML: saved to a file, `{again}` begins the same again."]
     folded = [Folded(run.path.name, to_toml(run.experiment)) for run in runs]
     return Section("settings", "Settings", words, folded=folded)
 
 
-def versions_section(runs: Sequence[Run]) -> Section:
+def versions_section(runs: Sequence[AnyRun]) -> Section:
     """What each run was started with."""
     known = {run.path.name: _about(run) for run in runs}
     names = list(dict.fromkeys(name for about in known.values() for name in about))
@@ -144,8 +145,8 @@ def versions_section(runs: Sequence[Run]) -> Section:
     return Section("versions", "Versions", words, tables=[Table("", ["", *known], rows)])
 
 
-def _about(run: Run) -> dict[str, str]:
-    about = RunDirectory.open(run.path).about()
+def _about(run: AnyRun) -> dict[str, str]:
+    about = RunDirectory(run.path, run.experiment).about()
     versions = about.get("versions")
     found = {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {}
     places = {name: str(about[name]) for name in ("device", "devices", "machine") if name in about}

@@ -1,11 +1,13 @@
 """An experiment, told to somebody who has not seen its settings."""
 
+from fedrl.counting import count
 from fedrl.experiment.metrics import HELD_OUT, TRAIN
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import START
 from fedrl.experiment.settings import Experiment
 from fedrl.federation.aggregate import Mean
 from fedrl.federation.private import Private
+from fedrl.flower.missed import missed_in_words, read_missed
 from fedrl.report.arms import OWN
 
 PLACES = {
@@ -26,14 +28,16 @@ def told(run: Run) -> list[str]:
         *_private(experiment),
         _evaluation(experiment),
     ]
+    sentences += missed_by_agents(run)
     if not run.finished:
         sentences.append(_how_far(run))
     return sentences
 
 
-def count(number: int, what: str) -> str:
-    """1 agent, 2 agents."""
-    return f"{number:,} {what if number != 1 else what.removesuffix('s')}"
+def missed_by_agents(run: Run) -> list[str]:
+    """Sentences about agents of a federation whose answers rounds did without."""
+    words = missed_in_words(read_missed(run.path), run.experiment.rounds)
+    return [f"{one[0].upper()}{one[1:]}." for one in words]
 
 
 def _environments(experiment: Experiment) -> list[str]:
