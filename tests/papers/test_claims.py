@@ -324,6 +324,19 @@ def test_what_is_there_is_not_run_again(reproduced):
     assert said.endswith(table)
 
 
+@pytest.mark.parametrize(("arguments", "root"), [([], ROOT), (["--seed", "8"], 8)])
+def test_claims_are_tested_with_random_numbers_of_their_own_or_those_asked_for(
+    monkeypatch, capsys, arguments, root
+):
+    def begun(experiments, out):
+        assert {one.seed for one in experiments} == {root}
+        raise FedrlError("far enough")
+
+    monkeypatch.setattr(scoreboard, "begin", begun)
+    assert main(["reproduce", "claims", "--family", "cartpoles", *arguments]) == 2
+    assert "far enough" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
