@@ -14,7 +14,7 @@ Policy = Callable[[Any, jax.Array], jax.Array]
 
 
 class Returns(NamedTuple):
-    """Means over episodes, one for each (model, environment)."""
+    """Means over episodes, one for each (model, environment), or with an axis of all episodes."""
 
     undiscounted: jax.Array
     discounted: jax.Array
@@ -31,12 +31,13 @@ def greedy_returns(
     gamma: float,
     own: bool = False,
     numbers: jax.Array | None = None,
+    each: bool = False,
 ) -> Returns:
     """Play every model (first axis of each leaf) in every environment (rows of theta).
 
     All models start an environment's episodes from the same states, which depend on the
     environment's number; they are counted from 0 unless `numbers` says otherwise. With `own`, model
-    i is played in environment i only.
+    i is played in environment i only; with `each`, episodes are told one by one (last axis).
     """
     constants = jax.vmap(family.constants)(theta)
     numbers = jnp.arange(theta.shape[0]) if numbers is None else numbers
@@ -53,6 +54,8 @@ def greedy_returns(
     states = _begun(family, states, constants, own)
     shape = (n_models, 1 if own else theta.shape[0], episodes)
     played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
+    if not each:
+        played = Returns(*(values.mean(-1) for values in played))
     return Returns(*(values[:, 0] for values in played)) if own else played
 
 
@@ -115,7 +118,7 @@ def _play(
 
     start = (jnp.int32(0), jnp.float32(1), states, zeros == 0, zeros, zeros)
     *_, total, discounted = jax.lax.while_loop(goes_on, play, start)
-    return Returns(total.mean(-1), discounted.mean(-1))
+    return Returns(total, discounted)
 
 
 def _where_alive(alive: jax.Array, leaf: jax.Array) -> jax.Array:

@@ -6,8 +6,10 @@ from math import inf
 
 import numpy as np
 import pytest
+import scipy.stats
 from PIL import Image
 
+import fedrl
 from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.tables import TABULAR_PRESETS
@@ -194,6 +196,41 @@ def test_evaluate_plays_in_the_environments_that_were_asked_for(runs, capsys):
     assert main([*command, "--agent", "0"]) == 0
 
 
+def table_of(arguments, capsys):
+    """What `evaluate` prints, and the rows of its table by environment."""
+    assert main(["evaluate", *arguments]) == 0
+    output = capsys.readouterr().out
+    rows = [line.split() for line in output.splitlines() if re.match(r"\s*[01]\.5\s", line)]
+    return output, rows
+
+
+def test_every_theta_is_played_however_they_are_given(runs, capsys):
+    path = str(runs[1])
+    _, together = table_of([path, "--theta", "0.5", "1.5"], capsys)
+    _, repeated = table_of([path, "--theta", "0.5", "--theta", "1.5"], capsys)
+    assert repeated == together
+    assert [row[0] for row in together] == ["0.5", "1.5"]
+
+
+def test_an_environment_that_is_listed_again_is_played_once(runs, capsys):
+    _, rows = table_of([str(runs[1]), "--theta", "0.5", "1.5", "0.5"], capsys)
+    assert [row[0] for row in rows] == ["0.5", "1.5"]
+
+
+def test_with_one_seed_the_intervals_are_over_its_episodes(settings_file, folder, capsys):
+    alone = replace(TINY, seeds=1)
+    assert main(["run", settings_file, "--seeds", "1", "--out", str(folder)]) == 0
+    run = fedrl.Run(folder / alone.directory_name)
+    output, (row,) = table_of([str(run.path), "--theta", "0.5", "--episodes", "30"], capsys)
+    assert "1 seed, 30 greedy episodes each (the intervals: over episodes of this one" in output
+    lengths = run.evaluate([0.5], episodes=30, each=True).undiscounted[0, 0]
+    assert lengths.shape == (30,)
+    low, high = scipy.stats.ttest_1samp(lengths, 0).confidence_interval(0.95)
+    assert high > low  # they differ, as their starts do
+    assert float(row[1]) == pytest.approx(lengths.mean(), abs=0.051)
+    assert float(row[3]) == pytest.approx((high - low) / 2, abs=0.051)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -219,10 +256,13 @@ def test_theta_of_a_family_with_two_constants_comes_in_pairs():
     from fedrl.cli.runs import grouped
     from fedrl.errors import FedrlError
 
-    assert grouped((1.0, 2.0, 3.0, 4.0), 2) == [(1.0, 2.0), (3.0, 4.0)]
+    assert grouped(((1.0, 2.0, 3.0, 4.0),), 2) == [(1.0, 2.0), (3.0, 4.0)]
+    assert grouped(((1.0, 2.0), (3.0, 4.0)), 2) == [(1.0, 2.0), (3.0, 4.0)]
     for numbers in ((), (1.0,), (1.0, 2.0, 3.0)):
         with pytest.raises(FedrlError, match=rf"takes 2 number.*got {len(numbers)}"):
-            grouped(numbers, 2)
+            grouped((numbers,), 2)
+    with pytest.raises(FedrlError, match=r"takes 2 number.*got 1 and 1"):
+        grouped(((1.0,), (2.0,)), 2)
 
 
 def frames(path):

@@ -201,6 +201,16 @@ def test_evaluating_is_playing_the_episodes_one_after_the_other(alone):
             assert found.discounted[seed, j] == pytest.approx(np.mean(discounted), rel=1e-5)
 
 
+def test_the_same_environment_has_the_same_return_wherever_it_is_listed(run):
+    found = run.evaluate([0.3, 1.0, 0.3, 1.0], episodes=3, each=True)
+    for values in found:
+        assert values.shape == (2, 4, 3)
+        np.testing.assert_array_equal(values[:, :2], values[:, 2:])
+    means = run.evaluate([0.3, 1.0], episodes=3)
+    for values, mean in zip(found, means, strict=True):
+        np.testing.assert_allclose(values[:, :2].mean(-1), mean, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,6 +1,6 @@
 """Settings: written and read back, compared by digest, and refused when they are none."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from math import inf, isinf, nan
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedrl import Experiment, FedrlError
 from fedrl.experiment import plan as plan_module
 from fedrl.experiment.plan import plan, stretch
-from fedrl.experiment.presets import PRESETS, preset
+from fedrl.experiment.presets import PRESETS, personalised, preset
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
@@ -530,3 +530,21 @@ def test_a_value_that_is_accepted_can_be_written_and_traced(path, value):
     experiment = build({"learner.batch": 2, "agents": 2} | {path: value})
     traced(experiment)
     assert from_toml(to_toml(experiment)) == experiment
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "expected"),
+    [
+        ("cartpoles-dqnavg", "cartpoles-dqnavg", "cartpoles-perdqnavg"),
+        ("cartpoles-dqnavg-released", "cartpoles-dqnavg", "cartpoles-perdqnavg-released"),
+        ("hoppers-ddpgavg", "hoppers-ddpgavg", "hoppers-perddpgavg"),
+        ("cartpoles-ppoavg", "cartpoles-ppoavg", "cartpoles-perppoavg"),
+        ("two-drones", "cartpoles-dqnavg", "two-drones"),
+        ("two-drones-dqnavg", "cartpoles-dqnavg", "two-drones-perdqnavg"),
+        ("cartpoles-perdqnavg", "cartpoles-dqnavg", "cartpoles-perdqnavg"),
+    ],
+)
+def test_a_personalised_experiment_is_called_after_the_personalised_algorithm(name, base, expected):
+    experiment = personalised(replace(preset(base), name=name))
+    assert experiment.name == expected
+    assert experiment.learner.personal.embedding == 3  # of 5 agents

@@ -24,7 +24,7 @@ from fedrl.papers.jin2022 import claims, scoreboard, studies
 from fedrl.papers.jin2022 import reproduce as reproduction
 from fedrl.papers.jin2022.claims import CLAIMS, Effect, Measured, effects, measured, of_claim
 from fedrl.papers.jin2022.scoreboard import reproduce_claims
-from fedrl.papers.jin2022.studies import study
+from fedrl.papers.jin2022.studies import ROOT, study
 from fedrl.report.arms import Arm, Interval
 from published import PERSONAL, same_bits
 from tiny import TINY
@@ -36,33 +36,16 @@ WHEN = np.array([0, 20, 60])
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
 
-def effect(mean, half, worth=1.0, claim="C1"):
-    return Effect(claim, "somewhere", "one − other", Interval(mean, half), worth, 5)
+def test_the_verdict_of_a_claim_follows_from_its_effects():
+    def effect(mean, half):
+        return Effect("C1", "somewhere", "one − other", Interval(mean, half), 1.0, 5)
 
-
-@pytest.mark.parametrize(
-    ("mean", "half", "verdict"),
-    [
-        (5.0, 4.9, "supported"),
-        (0.5, 0.4, "supported"),  # not worth much, but there
-        (5.0, 5.0, "undecided"),  # touches zero
-        (0.0, 0.9, "not supported"),
-        (0.0, 1.0, "undecided"),  # touches what would be worth having
-        (-5.0, 4.0, "not supported"),
-        (-5.0, 6.5, "undecided"),
-        (5.0, inf, "undecided"),  # a single seed
-        (0.0, 0.0, "not supported"),
-    ],
-)
-def test_an_interval_supports_a_claim_contradicts_it_or_leaves_it_open(mean, half, verdict):
-    assert effect(mean, half).verdict == verdict
-
-
-def test_a_claim_needs_all_of_its_comparisons_and_one_that_fails_decides():
-    good, bad, open_ = effect(5, 1), effect(-5, 1), effect(0, 9)
-    assert of_claim([good, good]) == "supported"
-    assert of_claim([good, open_]) == of_claim([open_]) == "undecided"
-    assert of_claim([good, bad]) == of_claim([open_, bad, good]) == "not supported"
+    better, small, open_ = effect(5, 1), effect(0.1, 0.05), effect(0, 9)
+    assert [x.outcome for x in (better, small, open_)] == ["better", "equivalent", "undecided"]
+    assert of_claim([better, better]) == "supported"
+    assert of_claim([better, small]) == "no advantage"
+    assert of_claim([better, open_]) == "undecided"
+    assert of_claim([better, effect(-5, 1)]) == "contradicted"
 
 
 def arm(rng, label, experiment=TINY, splits=(TRAIN, HELD_OUT, OWN)):
@@ -123,7 +106,7 @@ def test_effects_are_paired_differences_with_students_interval(found):
         assert effect.size.mean - effect.size.half == pytest.approx(low)
         assert effect.size.mean + effect.size.half == pytest.approx(high)
         # A hundredth of what there is to learn.
-        assert effect.worth == pytest.approx(0.01 * (best - untrained))
+        assert effect.margin == pytest.approx(0.01 * (best - untrained))
     assert len({effect.what for effect in computed}) == 12
 
 
@@ -169,22 +152,28 @@ def test_a_fall_is_the_largest_drop_below_the_best_so_far(rng):
 )
 def test_full_studies_are_the_presets(family, base, personal):
     found = study(family, "full")
-    seeds = 32 if family in ("cartpoles", "acrobots") else 16
-    assert found.plain == replace(preset(base), seeds=seeds)
-    assert found.alone == replace(preset(base), seeds=seeds, E=inf)
-    assert found.personal == replace(preset(personal), seeds=seeds)
+    changes = {"seeds": 32 if family in ("cartpoles", "acrobots") else 16, "seed": ROOT}
+    assert found.plain == replace(preset(base), **changes)
+    assert found.alone == replace(preset(base), **changes, E=inf)
+    assert found.personal == replace(preset(personal), **changes)
     assert found.runs == [found.plain, found.alone, found.personal]
     ten = study(family, "full", agents=10).personal
-    assert replace(ten, name="x") == replace(preset(f"{personal}-10"), seeds=seeds, name="x")
-    assert study(family, "full", seeds=7).plain.seeds == 7
+    assert replace(ten, name="x") == replace(preset(f"{personal}-10"), **changes, name="x")
+    asked = study(family, "full", seeds=7, root=8).plain
+    assert (asked.seeds, asked.seed) == (7, 8)
 
 
-def test_wired_cart_poles_are_a_preset_too_on_environments_it_was_not_chosen_on():
-    found, changes = study("wiredcartpoles", "full"), {"seeds": 32, "seed": 1}
+def test_no_preset_has_the_root_that_claims_are_tested_with():
+    # What the presets have been tried out with is no test of them.
+    assert ROOT not in {experiment.seed for experiment in PRESETS.values()}
+
+
+def test_wired_cart_poles_are_a_preset_too():
+    found, changes = study("wiredcartpoles", "full"), {"seeds": 32, "seed": ROOT}
     assert found.plain == replace(preset("wiredcartpoles-dqnavg"), **changes)
     assert found.personal == replace(preset("wiredcartpoles-perdqnavg"), **changes)
     assert found.plain.family == CartPoles(wiring=(-1.0, 1.0))
-    same = {"name": "x", "family": CartPoles(), "agents": 5, "seed": 0}
+    same = {"name": "x", "family": CartPoles(), "agents": 5}
     assert replace(found.plain, **same) == replace(study("cartpoles", "full").plain, **same)
     assert replace(found.personal.learner, personal=Personal()) == found.plain.learner
 
@@ -281,12 +270,15 @@ def test_the_scoreboard_is_a_file_with_every_comparison(reproduced):
             "tiny",
             effect.what,
         )
-        assert row["verdict"] == effect.verdict
+        assert row["outcome"] == effect.outcome
+        assert row["verdict"] == of_claim([other for other in found if other.claim == effect.claim])
+        shown = [float(row[name]) for name in ("p_better", "p_worse", "p_equivalent")]
+        assert shown == pytest.approx(effect.p, rel=1e-4)
         assert float(row["effect"]) == pytest.approx(effect.size.mean, rel=1e-4)
         assert float(row["half_interval"]) == pytest.approx(effect.size.half, rel=1e-4)
-        assert float(row["worth"]) == pytest.approx(effect.worth, rel=1e-4)
-        budget = [row[name] for name in ("seeds", "agents", "updates", "E", "size")]
-        assert budget == ["2", "2", "60", "10", "quick"]
+        assert float(row["margin"]) == pytest.approx(effect.margin, rel=1e-4)
+        budget = [row[name] for name in ("seeds", "root", "agents", "updates", "E", "size")]
+        assert budget == ["2", str(ROOT), "2", "60", "10", "quick"]
 
 
 def test_every_claim_and_comparison_is_printed_with_its_verdict(reproduced):
@@ -297,7 +289,7 @@ def test_every_claim_and_comparison_is_printed_with_its_verdict(reproduced):
     for effect in found:
         line = next(line for line in output.splitlines() if effect.what in line)
         assert str(effect.size) in line
-        assert effect.verdict in line
+        assert effect.outcome in line
     assert "QUICK" in output
 
 
@@ -332,6 +324,19 @@ def test_what_is_there_is_not_run_again(reproduced):
     assert said.endswith(table)
 
 
+@pytest.mark.parametrize(("arguments", "root"), [([], ROOT), (["--seed", "8"], 8)])
+def test_claims_are_tested_with_random_numbers_of_their_own_or_those_asked_for(
+    monkeypatch, capsys, arguments, root
+):
+    def begun(experiments, out):
+        assert {one.seed for one in experiments} == {root}
+        raise FedrlError("far enough")
+
+    monkeypatch.setattr(scoreboard, "begin", begun)
+    assert main(["reproduce", "claims", "--family", "cartpoles", *arguments]) == 2
+    assert "far enough" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -339,7 +344,6 @@ def test_what_is_there_is_not_run_again(reproduced):
         (["claims", "--quick", "--full"], "--quick and --full exclude each other"),
         (["claims", "--seeds", "1"], "--seeds must be at least 2, got 1"),
         (["claims", "--piece", "5"], "--piece says nothing about claims"),
-        (["claims", "--seed", "5"], "--seed says nothing about claims"),
         (["claims", "--agents", "0"], "agents must be an integer of at least 1"),
         (["table2", "--family", "x"], "--family says nothing about table2"),
         (["figure2", "--full"], "--full says nothing about figure2"),

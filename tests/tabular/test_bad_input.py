@@ -1,5 +1,7 @@
 """Bad input gets one sentence that names the argument and what is allowed."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -99,10 +101,29 @@ def test_bad_input_is_refused_in_one_sentence(name):
     assert "\n" not in str(caught.value)
 
 
-def test_settings_of_a_learner_object_are_checked_too():
-    learner = fedrl.tabular.SampledQAvg(restart=-1)
-    with pytest.raises(fedrl.FedrlError, match="restart must be a probability"):
-        fedrl.tabular.run(**{**GOOD_CALL, "algorithm": learner})
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fedrl.tabular.SampledQAvg(restart=-1), "restart must be a probability"),
+        (lambda: fedrl.tabular.SampledQAvg(epsilon="often"), "epsilon must be a probability"),
+        (lambda: fedrl.tabular.QAvg(update="v"), "unknown update 'v'"),
+        (lambda: fedrl.tabular.SoftPAvg(gradient=1), "unknown gradient 1"),
+    ],
+)
+def test_a_learner_checks_its_settings_where_it_is_made(make, message):
+    with pytest.raises(fedrl.FedrlError, match=message):
+        make()
+
+
+def test_settings_that_are_no_probabilities_are_not_taken_for_some():
+    @dataclass(frozen=True)
+    class Patient(fedrl.tabular.QAvg):
+        """QAvg with a setting of another kind."""
+
+        waits: int = 3
+
+    found = fedrl.tabular.run(**{**GOOD_CALL, "algorithm": Patient()})
+    np.testing.assert_array_equal(found.shared, fedrl.tabular.run(**GOOD_CALL).shared)
 
 
 def test_objective_checks_its_policy():

@@ -4,7 +4,7 @@ import contextlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -86,23 +86,17 @@ def _names(shell: str, names: Mapping[str, str]) -> str:
 def _options(shell: str) -> str:
     """The script that tyro makes of the commands."""
     from fedrl.cli.main import Others
+    from fedrl.cli.run import command_with_experiment
     from fedrl.experiment.presets import CARTPOLES
-    from fedrl.experiment.settings import Experiment
 
     # `fedrl run` reads its own arguments, which depend on the preset; most are common to all.
-    @dataclass(frozen=True)
-    class Run:
-        """Train."""
-
-        experiment: Annotated[Experiment, tyro.conf.arg(name="")] = CARTPOLES
-        out: str = "runs"
-        baseline: bool = False
-        dry_run: bool = False
-
+    Run = command_with_experiment()
+    run = tyro.conf.subcommand("run", default=Run(experiment=CARTPOLES))
+    commands: Any = Annotated[Run, run] | Others
     script = io.StringIO()
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
         tyro.cli(
-            Annotated[Run, tyro.conf.subcommand("run")] | Others,
+            commands,
             prog="fedrl",
             args=["--tyro-write-completion", shell, "-"],
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands),

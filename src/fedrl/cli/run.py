@@ -42,35 +42,21 @@ def run(arguments: list[str]) -> int:
     from fedrl.cli.runs import carry_out_and_report
     from fedrl.errors import FedrlError
     from fedrl.experiment.launch import begin
-    from fedrl.experiment.settings import Experiment
     from fedrl.trackers.registry import trackers_named
 
     name, *rest = arguments
     default, rest = _with_kinds(_start_from(name), rest)
 
-    @dataclass(frozen=True)
-    class Command:
-        experiment: Annotated[tyro.conf.FlagConversionOff[Experiment], tyro.conf.arg(name="")]
-        out: Path = Path("runs")
-        """Folder for run directories; the run gets NAME-HASH below it."""
-        baseline: bool = False
-        """Also run without communication (E = inf, which gives Baseline too) and compare."""
-        track: tuple[str, ...] = ()
-        """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
-        machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
-        """Where the work is done."""
-        dry_run: bool = False
-        """Print the experiment as TOML, and where it would go, and do nothing."""
-
+    command_type = command_with_experiment()
     try:
         command = tyro.cli(
-            Command,
+            command_type,
             prog=f"fedrl run {name}",
             description="Train. Every setting of the experiment can be given. `--learner NAME`, "
             "`--family NAME` and `--aggregator NAME` choose another kind (`fedrl list` shows "
             "them); its settings then follow.",
             args=rest,
-            default=Command(experiment=default),
+            default=command_type(experiment=default),
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands),
         )
     except ValueError as error:
@@ -93,6 +79,29 @@ def run(arguments: list[str]) -> int:
     with machines.together():
         directories = begin(experiments, command.out, wave=machines.wave)
         return carry_out_and_report(directories, trackers, machines.wave)
+
+
+def command_with_experiment() -> Any:
+    """The class of all arguments: those of an experiment, and what to do with it."""
+    from fedrl.experiment.settings import Experiment
+
+    @dataclass(frozen=True)
+    class Command:
+        """Train."""
+
+        experiment: Annotated[tyro.conf.FlagConversionOff[Experiment], tyro.conf.arg(name="")]
+        out: Path = Path("runs")
+        """Folder for run directories; the run gets NAME-HASH below it."""
+        baseline: bool = False
+        """Also run without communication (E = inf, which gives Baseline too) and compare."""
+        track: tuple[str, ...] = ()
+        """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
+        machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
+        """Where the work is done."""
+        dry_run: bool = False
+        """Print the experiment as TOML, and where it would go, and do nothing."""
+
+    return Command
 
 
 def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experiment", list[str]]:

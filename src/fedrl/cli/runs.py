@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fedrl.trackers.tracker import Tracker
 
 Folder = Annotated[Path, tyro.conf.Positional]
+# An option that is given again adds to what it was given before.
+Thetas = tyro.conf.UseAppendAction[tuple[tuple[float, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,11 @@ class Evaluate:
 
     run_dir: Folder
     """The run's folder."""
-    theta: tuple[float, ...]
-    """Environments; for a family with several constants, the numbers of one after the other."""
+    theta: Thetas
+    """Environments; for a family with several constants, the numbers of one after the other. One
+    that is listed twice is played once."""
     agent: int | None = None
-    """Play this agent's own model instead of the averaged one (runs with E = inf)."""
+    """Play this agent's own model instead of the averaged one (personalised, or E = inf)."""
     episodes: int = 20
     """Greedy episodes in each environment, for each seed."""
 
@@ -100,9 +103,12 @@ class Evaluate:
         from fedrl.report.arms import interval
 
         run = Run(self.run_dir)
-        thetas = grouped(self.theta, len(run.experiment.family.varied))
+        thetas = list(dict.fromkeys(grouped(self.theta, len(run.experiment.family.varied))))
         use_compilation_cache()
-        returns = run.evaluate(thetas, agent=self.agent, episodes=self.episodes)
+        # A single training tells nothing about others, but its episodes differ from each other.
+        alone = run.experiment.seeds == 1
+        returns = run.evaluate(thetas, agent=self.agent, episodes=self.episodes, each=alone)
+        samples = [np.asarray(values[0].T if alone else values) for values in returns]
         names = ", ".join(varied.name for varied in run.experiment.family.varied)
         table = Table(box=None, pad_edge=False)
         for column in (names, "return ± 95 % interval", "discounted"):
@@ -110,13 +116,14 @@ class Evaluate:
         for index, theta in enumerate(thetas):
             table.add_row(
                 " ".join(f"{x:g}" for x in theta),
-                *(str(interval(np.asarray(values)[:, index])) for values in returns),
+                *(str(interval(values[:, index])) for values in samples),
             )
         console = new_console()
         console.print(table)
+        over = " (the intervals: over episodes of this one training)" if alone else ""
         console.print(
             f"{count(run.experiment.seeds, 'seeds')}, "
-            f"{count(self.episodes, 'greedy episodes')} each",
+            f"{count(self.episodes, 'greedy episodes')} each{over}",
             highlight=False,
         )
         return 0
@@ -135,7 +142,7 @@ class Adapt:
     method: Literal["e-update", "en-update", "phi-update", "n-update", "scratch"]
     """Train only what is private (the embedding), that and the network, nothing, only the network,
     or everything from a random network."""
-    theta: tuple[float, ...] = ()
+    theta: Thetas = ()
     """Environments, as for `evaluate`; the run's held-out ones unless given."""
     embedding: Literal["average", "random"] = "average"
     """Begin with the average of the trained embeddings, or with a random one."""
@@ -204,10 +211,10 @@ class Show:
 
     run_dir: Folder
     """The run's folder."""
-    theta: tuple[float, ...]
+    theta: Thetas
     """The environment."""
     agent: int | None = None
-    """Show this agent's own model instead of the averaged one (runs with E = inf)."""
+    """Show this agent's own model instead of the averaged one (personalised, or E = inf)."""
     seed: int = 0
     """Which of the run's seeds to show."""
     out: Path | None = None
@@ -226,15 +233,18 @@ class Show:
 
 
 def grouped(
-    numbers: tuple[float, ...], size: int, most: int | None = None
+    thetas: tuple[tuple[float, ...], ...], size: int, most: int | None = None
 ) -> list[tuple[float, ...]]:
-    """Numbers from the command line as vectors of `size`."""
+    """Numbers from the command line, where --theta may be repeated, as vectors of `size`."""
     from fedrl.errors import FedrlError
 
-    if not numbers or len(numbers) % size or (most is not None and len(numbers) > most * size):
+    counts = [len(numbers) for numbers in thetas]
+    too_many = most is not None and sum(counts) > most * size
+    if not sum(counts) or any(count % size for count in counts) or too_many:
         many = "" if most is not None else ", or a multiple of that"
-        raise FedrlError(f"--theta takes {count(size, 'numbers')}{many}, got {len(numbers)}")
-    return [tuple(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+        got = " and ".join(map(str, counts)) or "0"
+        raise FedrlError(f"--theta takes {count(size, 'numbers')}{many}, got {got}")
+    return [tuple(one[i : i + size]) for one in thetas for i in range(0, len(one), size)]
 
 
 def carry_out_and_report(

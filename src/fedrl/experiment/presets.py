@@ -1,5 +1,6 @@
 """Experiments by name: where to start from."""
 
+import re
 from dataclasses import replace
 from math import ceil, log2
 
@@ -141,7 +142,9 @@ def personalised(experiment: Experiment, personal: Personal | None = None) -> Ex
     if personal is None:
         personal = Personal(embedding=max(ceil(log2(experiment.agents)), 1))
     learner = replace(experiment.learner, personal=personal)
-    return replace(experiment, name=experiment.name.replace("-d", "-perd"), learner=learner)
+    algorithm = f"{type(learner).__name__.lower()}avg"
+    name = re.sub(rf"\b{algorithm}\b", f"per{algorithm}", experiment.name)
+    return replace(experiment, name=name, learner=learner)
 
 
 # Half of the carts are wired the other way round: no single policy is good for all. A larger and

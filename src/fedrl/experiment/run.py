@@ -98,11 +98,18 @@ class Run:
 
         return act
 
-    def evaluate(self, theta: Any, *, agent: int | None = None, episodes: int = 20) -> Returns:
-        """Mean greedy returns, (seeds, environments), in the environments with these thetas."""
+    def evaluate(
+        self, theta: Any, *, agent: int | None = None, episodes: int = 20, each: bool = False
+    ) -> Returns:
+        """Mean greedy returns, (seeds, environments), in the environments with these thetas.
+
+        With `each`, the return of each episode, (seeds, environments, episodes). An environment
+        that is listed twice is played from the same starts: for more samples, raise `episodes`.
+        """
         experiment = self.experiment
         arguments.whole("episodes", episodes)
         vectors = self._checked(theta)
+        rows = vectors.tolist()
         key = jax.random.fold_in(jax.random.key(experiment.seed), Purpose.PLAYING)
         returns = greedy_returns(
             experiment.family,
@@ -112,6 +119,8 @@ class Run:
             key,
             episodes=episodes,
             gamma=experiment.learner.gamma,
+            numbers=jnp.asarray([rows.index(row) for row in rows]),
+            each=each,
         )
         host: Returns = jax.device_get(returns)
         experiment.family.raise_trouble()

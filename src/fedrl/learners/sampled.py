@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from fedrl import arguments
 from fedrl.exact.mdp import MDPs
 from fedrl.learners.tabular import Agents, greedy, uniform_table
 
@@ -54,6 +55,13 @@ class SampledQAvg:
 
     name: ClassVar[str] = "sampled-qavg"
     exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        arguments.settle(
+            self,
+            epsilon=arguments.probability("epsilon", self.epsilon),
+            restart=arguments.probability("restart", self.restart),
+        )
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         return uniform_table(key, states, actions)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from fedrl import arguments
 from fedrl.exact.lanes import written_out
 from fedrl.exact.mdp import MDPs, q_values, values, values_and_visits
 from fedrl.exact.simplex import project
@@ -99,6 +100,9 @@ class QAvg(_Memoryless):
 
     name: ClassVar[str] = "qavg"
 
+    def __post_init__(self) -> None:
+        arguments.choice("update", self.update, ("value", "q"))
+
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         return uniform_table(key, states, actions)
 
@@ -155,6 +159,9 @@ class SoftPAvg(_Memoryless):
     objective itself, which multiplies that by d_pi(s) pi(a | s)."""
 
     name: ClassVar[str] = "softpavg"
+
+    def __post_init__(self) -> None:
+        arguments.choice("gradient", self.gradient, ("natural", "plain"))
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         return uniform_table(key, states, actions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -208,14 +208,4 @@ def learner_from(
                     f"unknown argument {name!r}: the settings of {algorithm!r} are {takes}"
                 )
         learner = kind(**options)
-    for field in fields(learner):  # type: ignore[arg-type]
-        _check_setting(field.name, getattr(learner, field.name), get_type_hints(type(learner)))
     return learner
-
-
-def _check_setting(name: str, value: object, hints: dict[str, Any]) -> None:
-    choices = get_args(hints[name])
-    if choices:
-        arguments.choice(name, value, choices)
-    else:
-        arguments.probability(name, value)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import HELD_OUT, RETURN, TRAIN
 from fedrl.experiment.run import Run
 from fedrl.papers.jin2022.studies import METHODS, Study
+from fedrl.papers.jin2022.verdicts import Outcome, PValues, Verdict, outcome, p_values, verdict
 from fedrl.report.arms import (
     OWN,
     Arm,
@@ -33,10 +33,8 @@ NAMES: Mapping[Method, str] = {
     "en-update": "E&N-Update",
     "phi-update": "Phi-Update",
 }
-# An advantage of less than this share of what there is to learn is none.
-WORTH = 0.01
-
-Verdict = Literal["supported", "not supported", "undecided"]
+MARGIN = 0.01
+"""A difference of less than this share of what there is to learn is none, in either direction."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Measured:
         """What there is to learn: from the untrained networks to the best arm."""
         arms = (self.plain, self.baseline, self.personal)
         untrained = min(arm.curves[OWN][:, 0].mean() for arm in arms)
-        return float(max(final(arm, OWN).mean() for arm in arms) - untrained)
+        return max(float(max(final(arm, OWN).mean() for arm in arms) - untrained), 0.0)
 
 
 @dataclass(frozen=True)
@@ -70,14 +68,17 @@ class Effect:
     family: str
     what: str
     size: Interval
-    worth: float
+    margin: float
+    """Smaller differences count as none, in either direction."""
     seeds: int
 
     @property
-    def verdict(self) -> Verdict:
-        if self.size.mean - self.size.half > 0:
-            return "supported"
-        return "not supported" if self.size.mean + self.size.half < self.worth else "undecided"
+    def p(self) -> PValues:
+        return p_values(self.size, self.margin, self.seeds)
+
+    @property
+    def outcome(self) -> Outcome:
+        return outcome(self.p)
 
 
 def measured(study: Study, runs: list[Run], adapted: Mapping[Method, Run]) -> Measured:
@@ -124,17 +125,14 @@ def effects(found: Measured) -> list[Effect]:
             interval(found.falls["en-update"] - found.falls["e-update"]),
         ),
     ]
-    worth = WORTH * found.range
+    margin = MARGIN * found.range
     seeds = plain.experiment.seeds
-    return [Effect(claim, found.study.family, what, x, worth, seeds) for claim, what, x in sizes]
+    return [Effect(claim, found.study.family, what, x, margin, seeds) for claim, what, x in sizes]
 
 
 def of_claim(found: list[Effect]) -> Verdict:
-    """One verdict from several: all must be supported, one that is not decides."""
-    verdicts = {effect.verdict for effect in found}
-    if verdicts == {"supported"}:
-        return "supported"
-    return "not supported" if "not supported" in verdicts else "undecided"
+    """The verdict on a claim from all of its comparisons."""
+    return verdict([effect.p for effect in found])
 
 
 def _falls(run: Run) -> Array:

@@ -17,19 +17,32 @@ from fedrl.experiment.run import Run
 from fedrl.papers.jin2022.claim_figures import draw
 from fedrl.papers.jin2022.claims import (
     CLAIMS,
-    WORTH,
+    MARGIN,
     Effect,
     Measured,
-    Verdict,
     effects,
     measured,
     of_claim,
 )
 from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
+from fedrl.papers.jin2022.verdicts import Outcome, Verdict
 from fedrl.progress import new_console
 from fedrl.report.csv_file import write_rows
 
-COLOURS = {"supported": "green", "not supported": "red", "undecided": "yellow"}
+COLOURS: dict[Outcome | Verdict, str] = {
+    "supported": "green",
+    "better": "green",
+    "contradicted": "red",
+    "worse": "red",
+    "no advantage": "magenta",
+    "equivalent": "magenta",
+    "undecided": "yellow",
+}
+RULE = f"""\
+A difference of less than {MARGIN:.0%} of what there is to learn, the margin, counts as none.
+better: the interval lies above +margin; worse: below -margin; equivalent: between the two.
+supported: all comparisons of the claim are better. Otherwise, after Holm's correction for their
+number, contradicted: one is worse; no advantage: one is equivalent."""
 LESS = {
     "reduced": "REDUCED: fewer seeds and shorter training than the full study (that needs an "
     "accelerator, or --full and patience)",
@@ -44,6 +57,7 @@ def reproduce_claims(
     full: bool = False,
     agents: int | None = None,
     seeds: int | None = None,
+    root: int | None = None,
     out: Path | None = None,
     console: Console | None = None,
 ) -> list[Effect]:
@@ -58,7 +72,7 @@ def reproduce_claims(
     for family in families or tuple(BASES):
         robots = family in BASES and BASES[family].family.continuous
         size: Size = "quick" if quick else "reduced" if robots and on_cpu and not full else "full"
-        studies.append(study(family, size, agents, seeds))
+        studies.append(study(family, size, agents, seeds, root))
     folder = out or Path("results") / ("claims-quick" if quick else "claims")
     for one in studies:  # before anything is begun
         for experiment in one.runs:
@@ -97,15 +111,20 @@ def _run(one: Study, number: int, studies: list[Study], folder: Path, console: C
 def _write(everything: list[Effect], found: list[Measured], folder: Path) -> None:
     """The scoreboard as CSV."""
     sizes = {one.study.family: one.study for one in found}
-    rows = []
+    verdicts = {of: of_claim(rows) for of, rows in _claims(everything)}
+    rows: list[list[object]] = []
     for effect in everything:
         one = sizes[effect.family]
-        interval = [f"{effect.size.mean:.6g}", f"{effect.size.half:.6g}", f"{effect.worth:.6g}"]
-        budget = [effect.seeds, one.plain.agents, one.plain.updates, f"{one.plain.E:g}", one.size]
-        rows.append([effect.claim, effect.family, effect.what, *interval, effect.verdict, *budget])
-    columns = ("claim", "family", "comparison", "effect", "half_interval", "worth", "verdict")
-    budget_columns = ("seeds", "agents", "updates", "E", "size")
-    write_rows(folder / "scoreboard.csv", (*columns, *budget_columns), rows)
+        numbers = (effect.size.mean, effect.size.half, effect.margin, *effect.p)
+        plain = one.plain
+        budget = [effect.seeds, plain.seed, plain.agents, plain.updates, f"{plain.E:g}", one.size]
+        found_out = [effect.outcome, verdicts[effect.claim, effect.family]]
+        words = (effect.claim, effect.family, effect.what)
+        rows.append([*words, *(f"{x:.6g}" for x in numbers), *found_out, *budget])
+    columns = ("claim", "family", "comparison", "effect", "half_interval", "margin")
+    p_columns = ("p_better", "p_worse", "p_equivalent", "outcome", "verdict")
+    budget_columns = ("seeds", "root", "agents", "updates", "E", "size")
+    write_rows(folder / "scoreboard.csv", (*columns, *p_columns, *budget_columns), rows)
 
 
 def _print(everything: list[Effect], found: list[Measured], console: Console) -> None:
@@ -117,35 +136,37 @@ def _print(everything: list[Effect], found: list[Measured], console: Console) ->
     )
     for column in ("", "effect", "seeds", "verdict"):
         table.add_column(column, justify="right" if column in ("effect", "seeds") else "left")
-    order = sorted(everything, key=lambda effect: effect.claim)
-    for (claim, family), group in groupby(order, lambda effect: (effect.claim, effect.family)):
-        rows = list(group)
+    for (claim, family), rows in _claims(everything):
         table.add_row(f"[bold]{claim} on {family}[/]", "", "", f"[bold]{_shown(of_claim(rows))}[/]")
         for row in rows:
-            table.add_row(f"  {row.what}", str(row.size), str(row.seeds), _shown(row.verdict))
+            table.add_row(f"  {row.what}", str(row.size), str(row.seeds), _shown(row.outcome))
         table.add_section()
     console.print(table)
     for claim, what in CLAIMS.items():
         console.print(f"{claim}: {what}.", highlight=False)
-    console.print(
-        "supported: the interval lies above 0. not supported: it lies below what would be worth "
-        f"having, {WORTH:.0%} of what there is to learn. A claim needs all of its comparisons.",
-        highlight=False,
-    )
+    console.print(RULE, highlight=False)
     for one in found:
         plain, personal = one.study.plain, one.personal.experiment
         adapting = experiment_of(Adaptation(), personal, plain.held_out)
         console.print(
             f"{one.study.family} ({one.study.size}): {count(plain.agents, 'agents')}, "
-            f"{count(plain.held_out, 'held-out environments')}, {count(plain.seeds, 'seeds')}, "
-            f"{count(plain.updates, plain.unit)}, E = {plain.E:g}, networks "
+            f"{count(plain.held_out, 'held-out environments')}, {count(plain.seeds, 'seeds')} of "
+            f"root {plain.seed}, {count(plain.updates, plain.unit)}, E = {plain.E:g}, networks "
             f"{'-'.join(map(str, plain.learner.hidden))}, embedding "
-            f"{personal.learner.personal.embedding}; adaptation {adapting.updates:,}",
+            f"{personal.learner.personal.embedding}; adaptation {adapting.updates:,}; "
+            f"margin {MARGIN * one.range:.3g}",
             highlight=False,
         )
         if one.study.size in LESS:
             console.print(f"  {LESS[one.study.size]}", highlight=False)
 
 
-def _shown(verdict: Verdict) -> str:
+def _claims(everything: list[Effect]) -> list[tuple[tuple[str, str], list[Effect]]]:
+    """The comparisons of each claim on each family."""
+    order = sorted(everything, key=lambda effect: effect.claim)
+    groups = groupby(order, lambda effect: (effect.claim, effect.family))
+    return [(of, list(rows)) for of, rows in groups]
+
+
+def _shown(verdict: Outcome | Verdict) -> str:
     return f"[{COLOURS[verdict]}]{verdict}[/]"

@@ -22,14 +22,17 @@ Size = Literal["full", "reduced", "quick"]
 METHODS: tuple[Method, ...] = ("e-update", "en-update", "phi-update")
 """How a new environment is met (claim C4)."""
 
+ROOT = 3
+"""Root of the random numbers that claims are tested with. No setting was chosen on it: presets were
+tried out on root 0."""
+
 BASES = {
     "cartpoles": CARTPOLES,
     "acrobots": ACROBOTS,
     "halfcheetahs": HALFCHEETAHS,
     "hoppers": HOPPERS,
-    # Not in the paper, whose environments hardly contradict each other: these do. The embedding was
-    # chosen on the first seeds of root 0, so it is tested on others.
-    "wiredcartpoles": replace(WIRED_CARTPOLES, seed=1),
+    # Not in the paper, whose environments hardly contradict each other: these do.
+    "wiredcartpoles": WIRED_CARTPOLES,
 }
 EMBEDDINGS: dict[str, Personal] = {"wiredcartpoles": WIRED_EMBEDDING}
 # (seeds, share of the preset's training)
@@ -64,8 +67,14 @@ class Study:
         return [self.plain, self.alone, self.personal]
 
 
-def study(family: str, size: Size, agents: int | None = None, seeds: int | None = None) -> Study:
-    """What to run for a family; agents and seeds instead of the usual ones if given."""
+def study(
+    family: str,
+    size: Size,
+    agents: int | None = None,
+    seeds: int | None = None,
+    root: int | None = None,
+) -> Study:
+    """What to run for a family; agents, seeds and root instead of the usual ones if given."""
     if family not in BASES:
         raise unknown_name("family", family, BASES)
     base = BASES[family]
@@ -78,6 +87,7 @@ def study(family: str, size: Size, agents: int | None = None, seeds: int | None 
         base,
         agents=base.agents if agents is None else agents,
         seeds=usual if seeds is None else seeds,
+        seed=ROOT if root is None else root,
         updates=updates,
         evaluation=Evaluation(every=every, episodes=base.evaluation.episodes),
     )
