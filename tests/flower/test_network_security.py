@@ -16,12 +16,17 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.flower import certificates
 from fedrl.flower.processes import environment, program
+from fedrl.flower.runtime import HOME, KEY, SECRET, Runtime
 from network import MARK, free_port, network, on_linux, until, with_nginx
 
 pytestmark = [with_nginx, on_linux, pytest.mark.network]
@@ -30,11 +35,29 @@ EXPERIMENT = replace(TABULAR_PRESETS["windycliffs-qavg"], agents=2, E=4, updates
 PROTOBUF = {"Content-Type": "application/protobuf"}
 
 
+# What a server may ship to its agents: a ClientApp that does more than train.
+HOSTILE = """\
+import os
+from pathlib import Path
+
+from fedrl.flower import client_app
+
+Path({marker!r}).mkdir(exist_ok=True)
+(Path({marker!r}) / str(os.getpid())).write_bytes(Path("/proc/self/cmdline").read_bytes())
+app = client_app.app
+"""
+
+
 @pytest.fixture(scope="module")
 def training(tmp_path_factory):
-    """Exact QAvg that has to wait: the power of agent 1 has failed. Agent 0 is a cold one."""
+    """Exact QAvg that has to wait: the power of agent 1 has failed. Agent 0 is a cold one.
+
+    The server ships a hostile app.
+    """
     path = tmp_path_factory.mktemp("security") / "federation"
     with network(path, EXPERIMENT, quorum=2) as one:
+        shipped = one.folder.server / "app" / "fedrl_app" / "client_app.py"
+        shipped.write_text(HOSTILE.format(marker=str(path.parent / "ran")))
         one.server()
         one.agent(0, "--cold")
         one.agent(1)
@@ -243,18 +266,58 @@ def test_secrets_are_the_owners_alone(training):
     folder = training.path
     secret = [folder / "ca" / "ca.key", folder / "server" / "server.key"]
     secret += [training.folder.agent(i) / "agent.key" for i in range(2)]
-    secret += [training.folder.agent(1) / name for name in ("worker.sock", "preloaded.sock")]
-    until(lambda: all(path.exists() for path in secret), "the agent's sockets")
+    secret += [training.folder.agent(1) / "worker.sock"]
+    secret += [training.folder.agent(1) / HOME / name for name in (SECRET, KEY)]
+    until(lambda: all(path.exists() for path in secret), "the agent's socket")
     assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
     private = [folder, folder / "ca", folder / "server", *map(training.folder.agent, range(2))]
     private += [training.folder.agent(0) / "state"]
     assert {path.stat().st_mode & 0o777 for path in private} == {0o700}
 
 
+def test_other_users_of_an_agents_machine_cannot_take_its_messages(training):
+    runtime = until_runs(training, 0)
+    ask = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    with (
+        RuntimeHttpClient.from_server_address(runtime.address, False, runtime.authority, []) as one,
+        pytest.raises(httpx.HTTPStatusError, match="401 Unauthorized"),
+    ):
+        one.AcquireTask(ask)
+    guessed = SuperExecAuthHttpInterceptor(
+        master_secret=b"guessed", protected_methods=["/flwr.proto.Runtime/AcquireTask"]
+    )
+    with (
+        RuntimeHttpClient.from_server_address(
+            runtime.address, False, runtime.authority, [guessed]
+        ) as one,
+        pytest.raises(httpx.HTTPStatusError, match="401 Unauthorized"),
+    ):
+        one.AcquireTask(ask)
+    # Nor pretend to be the SuperNode: an agent's processes ask for a certificate of its own.
+    with (
+        RuntimeHttpClient.from_server_address(
+            runtime.address, False, (training.folder.agent(0) / "ca.pem").read_bytes(), []
+        ) as one,
+        pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        one.AcquireTask(ask)
+
+
+def until_runs(training, agent):
+    """Where an agent's SuperNode listens."""
+
+    def listening():
+        runtime = Runtime.read(training.folder.agent(agent))
+        host, port = runtime.address.split(":")
+        with socket.socket() as one:
+            return runtime if one.connect_ex((host, int(port))) == 0 else None
+
+    return until(listening, "the SuperNode")
+
+
 def test_a_cold_agent_works_from_disk(training):
     assert not training.processes("fedrl.flower.worker", "agents/0")
-    assert not training.processes("fedrl.flower.preloaded", "agents/0")
-    assert "no worker is running, working from disk" in training.log("agent 0", "supernode.log")
+    assert "no worker is running, working from disk" in training.log("agent 0", "superexec.log")
     assert training.status()["agents"]["0"]["round"] >= 1
 
 
@@ -272,3 +335,10 @@ def test_the_table_is_that_of_all_agents_in_one_program(training):
     expected = EXPERIMENT.run()
     table = training.model()["table"]
     np.testing.assert_allclose(table, expected.table[0], rtol=1e-12)
+
+
+def test_an_agent_runs_no_code_that_a_server_ships(training):
+    assert training.status()["state"] == "finished"
+    for agent in range(2):
+        assert not (training.folder.agent(agent) / HOME / "apps").exists()
+    assert not (training.path.parent / "ran").exists()

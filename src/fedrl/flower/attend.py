@@ -1,7 +1,6 @@
 """`fedrl agent`: an agent's worker and its SuperNode, on the agent's machine."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,21 +10,13 @@ from pathlib import Path
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked
 from fedrl.experiment.toml import read_settings
-from fedrl.flower.preloaded import PROGRAM, write_shim
-from fedrl.flower.processes import (
-    environment,
-    free_port,
-    program,
-    start,
-    stop,
-    stop_at_last,
-    until_told,
-)
+from fedrl.flower.processes import environment, program, start, stop, stop_at_last, until_told
+from fedrl.flower.runtime import HOME, renew
 from fedrl.flower.settings import AGENT, AgentSettings, Folder
 
 # Seconds before something that ended is started again: at first, and at most.
 SOONEST, LATEST = 0.5, 10.0
-WORKER_LOG, PRELOADED_LOG, NODE_LOG = "worker.log", "preloaded.log", "supernode.log"
+WORKER_LOG, EXEC_LOG, NODE_LOG = "worker.log", "superexec.log", "supernode.log"
 # How a worker ends that its settings do not let work.
 REFUSED = 78
 
@@ -55,7 +46,7 @@ class _Kept:
 
 
 def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bool = True) -> None:
-    """Run an agent until told to stop; `warm` keeps its programs in a process of its own."""
+    """Run an agent until told to stop; `warm` keeps its experiment in memory between rounds."""
     path = folder.agent(number).resolve()
     if not (path / AGENT).is_file():
         raise FedrlError(
@@ -71,11 +62,8 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
         try:
             if warm:
                 kept.append(_Kept("the worker", path / WORKER_LOG, lambda: _worker(path)))
-                log = path / PRELOADED_LOG
-                kept.append(_Kept("the preloaded ClientApp", log, lambda: _preloaded(path)))
-            kept.append(
-                _Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings, warm))
-            )
+            kept.append(_Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings)))
+            kept.append(_Kept("the SuperExec", path / EXEC_LOG, lambda: _superexec(path)))
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
             while True:
                 for one in kept:
@@ -98,17 +86,14 @@ def _worker(path: Path) -> "subprocess.Popen[bytes]":
     return start(command, path / WORKER_LOG)
 
 
-def _preloaded(path: Path) -> "subprocess.Popen[bytes]":
-    return start([sys.executable, "-m", "fedrl.flower.preloaded", str(path)], path / PRELOADED_LOG)
+def _superexec(path: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "fedrl.flower.superexec", str(path)]
+    return start(command, path / EXEC_LOG, environment(path / HOME))
 
 
-def _supernode(path: Path, settings: AgentSettings, warm: bool) -> "subprocess.Popen[bytes]":
-    home = path / "flower"
+def _supernode(path: Path, settings: AgentSettings) -> "subprocess.Popen[bytes]":
+    home = path / HOME
     home.mkdir(exist_ok=True)
-    env = environment(home)
-    if warm:
-        shim = write_shim(path, program(PROGRAM))
-        env["PATH"] = f"{shim}{os.pathsep}{env['PATH']}"
     command = [
         program("flower-supernode"),
         "--superlink",
@@ -119,7 +104,6 @@ def _supernode(path: Path, settings: AgentSettings, warm: bool) -> "subprocess.P
         str(path / "agent.key"),
         "--node-config",
         f"agent={json.dumps(str(path))}",
-        "--port",
-        str(free_port()),
+        *renew(path),
     ]
-    return start(command, path / NODE_LOG, env)
+    return start(command, path / NODE_LOG, environment(home))
