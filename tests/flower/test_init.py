@@ -1,6 +1,7 @@
 """The folder of a federation: who gets what, who cannot read what, and errors that help."""
 
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -311,8 +312,10 @@ def test_a_server_may_listen_on_a_port_that_is_roots(folder):
 
 
 def test_who_makes_a_federation_runs_it_unless_that_is_root(folder, monkeypatch):
-    for user, runs in (("alice", "alice"), ("root", "fedrl")):
-        monkeypatch.setattr(templates.getpass, "getuser", lambda user=user: user)
+    known = max(pwd.getpwall(), key=lambda user: user.pw_uid)
+    unknown = known.pw_uid + 1
+    for uid, runs in ((known.pw_uid, known.pw_name), (unknown, str(unknown)), (0, "fedrl")):
+        monkeypatch.setattr(templates.os, "getuid", lambda uid=uid: uid)
         assert unit_of(templates.agent_unit(folder, 0))["User"] == runs
 
 

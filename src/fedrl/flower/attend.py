@@ -1,4 +1,4 @@
-"""`fedrl agent`: an agent's worker and its SuperNode, on the agent's machine."""
+"""`fedrl agent`: an agent's worker, SuperNode and SuperExec, on the agent's machine."""
 
 import json
 import subprocess

@@ -131,7 +131,7 @@ def _fill_agent(
 
 
 def _write_app(app: Path) -> None:
-    """What Flower ships to its processes: names of ours, no code of its own."""
+    """What Flower ships: names of ours, no code of its own. Agents do not run it."""
     package = app / "fedrl_app"
     package.mkdir(parents=True)
     (app / "pyproject.toml").write_text(templates.APP)

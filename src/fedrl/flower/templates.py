@@ -1,7 +1,8 @@
 """Texts of the files that `fedrl federation init` writes."""
 
-import getpass
 import json
+import os
+import pwd
 import shlex
 import shutil
 import sys
@@ -148,9 +149,19 @@ def _for_systemd(words: Iterable[str]) -> str:
     return shlex.join(words).replace("%", "%%")
 
 
+def _owner() -> str:
+    """Who runs a service: whoever makes the folder, but not root."""
+    uid = os.getuid()
+    if uid == 0:
+        return SERVICE
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def _unit(folder: Path, writable: Path, *arguments: str, capabilities: str = "") -> str:
     """A service of a user, which may write in its own part of the federation's folder only."""
-    user = getpass.getuser()
     return f"""\
 [Unit]
 Description=fedrl {" ".join(arguments)}
@@ -158,8 +169,8 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-# Whose folder it is. Not root: useradd --system {SERVICE}, and chown -R {SERVICE} the folder.
-User={SERVICE if user == "root" else user}
+# Who owns the folder below, but not root: useradd --system fedrl; chown -R fedrl FOLDER.
+User={_owner()}
 ExecStart={_for_systemd((_fedrl(), arguments[0], str(folder), *arguments[1:]))}
 Restart=on-failure
 RestartSec=10
