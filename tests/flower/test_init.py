@@ -219,7 +219,7 @@ def test_everybody_has_the_same_certificate_of_the_authority(folder):
 
 
 def conf_of(folder):
-    keys = [key.read_bytes() for key in (folder.server / "keys").glob("*.pub")]
+    keys = {key.stem: key.read_bytes() for key in (folder.server / "keys").glob("*.pub")}
     return templates.nginx(folder.deployment(), model_size(folder.experiment()), keys)
 
 

@@ -2,14 +2,10 @@
 
 import http.client
 import json
-import re
 import socket
 import ssl
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -29,16 +25,24 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.flower import certificates
-from fedrl.flower.experiments import model_size
 from fedrl.flower.processes import environment, program
 from fedrl.flower.runtime import HOME, KEY, SECRET, Runtime
-from fedrl.flower.templates import AT_ONCE
-from network import MARK, free_port, network, on_linux, until, with_nginx
+from network import (
+    MARK,
+    PROTOBUF,
+    connection,
+    free_port,
+    in_the_name_of,
+    network,
+    on_linux,
+    status_of,
+    until,
+    with_nginx,
+)
 
 pytestmark = [with_nginx, on_linux, pytest.mark.network]
 
 EXPERIMENT = replace(TABULAR_PRESETS["windycliffs-qavg"], agents=2, E=4, updates=14)
-PROTOBUF = {"Content-Type": "application/protobuf"}
 
 
 # What a server may ship to its agents: a ClientApp that does more than train.
@@ -162,19 +166,6 @@ def test_flowers_command_line_is_refused_at_the_agents_door(training, stranger, 
     assert "403 Forbidden" in said["error-message"]
 
 
-def connection(training, port=None):
-    context = ssl.create_default_context(cafile=training.folder.agent(0) / "ca.pem")
-    return http.client.HTTPSConnection("127.0.0.1", port or training.ports[0], context=context)
-
-
-def status_of(where, method, path, headers=PROTOBUF):
-    where.request(method, path, b"", headers)
-    response = where.getresponse()
-    response.read()
-    where.close()
-    return response.status
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -202,104 +193,12 @@ def test_only_the_paths_of_agents_lead_anywhere(training, path):
 def test_the_paths_of_agents_want_a_known_key_and_a_signature(training):
     calls = ("register-node", "activate-node", "pull-messages", "push-messages", "pull-object")
     for what in calls:
-        for headers, refusal in ((PROTOBUF, 407), (PROTOBUF | in_the_name_of_0(training), 401)):
+        for headers, refusal in ((PROTOBUF, 407), (PROTOBUF | in_the_name_of(training, 0), 401)):
             assert status_of(connection(training), "POST", f"/v1/fleet/{what}", headers) == refusal
             elsewhere = headers | {"Host": "a?b"}
             assert (
                 status_of(connection(training), "POST", f"/v1/fleet/{what}", elsewhere) == refusal
             )
-
-
-def in_the_name_of_0(training):
-    """What tells an agent from a stranger before a signature does: public keys are public."""
-    public = (training.folder.agent(0) / "agent.pub").read_bytes()
-    return {"flwr-public-key": certificates.header_of(public)}
-
-
-MB = 2**20
-
-
-def send(training, length, headers, chunked=False):
-    """Send the server so many bytes and stop when it has heard enough: the status of its answer."""
-    one = connection(training)
-    one.putrequest("POST", "/v1/fleet/push-object")
-    about = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(length)}
-    for name, value in (PROTOBUF | about | headers).items():
-        one.putheader(name, value)
-    one.endheaders()
-    # A field that protobuf does not know, as long as there are bytes.
-    part = b"\x7a" + b"\xff" * (MB - 1)
-    with suppress(OSError):
-        for _ in range(length // MB):
-            one.send(b"%x\r\n%s\r\n" % (MB, part) if chunked else part)
-        if chunked:
-            one.send(b"0\r\n\r\n")
-    try:
-        return one.getresponse().status
-    except OSError:
-        return None  # it has closed the connection
-    finally:
-        one.close()
-
-
-def memory(training):
-    """MB that the SuperLink holds."""
-    (superlink,) = training.processes("flower-superlink")
-    status = Path(f"/proc/{superlink.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
-
-
-@pytest.mark.parametrize("chunked", [False, True], ids=["length given", "chunked"])
-@pytest.mark.parametrize(
-    ("who", "refusals"),
-    [("nobody", {407, 413, None}), ("agent 0", {413, None})],
-    ids=lambda x: str(x),
-)
-def test_long_requests_of_strangers_do_not_reach_the_superlink(training, who, refusals, chunked):
-    headers = in_the_name_of_0(training) if who == "agent 0" else {}
-    before = memory(training)
-    with ThreadPoolExecutor(4) as pool:
-        answers = set(pool.map(lambda _: send(training, 100 * MB, headers, chunked), range(4)))
-    assert answers <= refusals
-    assert memory(training) < before + 30
-
-
-def test_requests_at_once_are_limited(training):
-    headers = PROTOBUF | in_the_name_of_0(training) | {"Content-Length": "100"}
-    waiting = [connection(training) for _ in range(AT_ONCE)]
-    for one in waiting:
-        one.putrequest("POST", "/v1/fleet/pull-messages")
-        for name, value in headers.items():
-            one.putheader(name, value)
-        one.endheaders()  # and no body
-
-    def ask():
-        return status_of(connection(training), "POST", "/v1/fleet/pull-messages", headers)
-
-    until(lambda: ask() == 503, "a refusal")
-    for one in waiting:
-        one.close()
-    until(lambda: ask() == 401, "the usual answer")
-
-
-def test_requests_per_second_are_limited(training):
-    headers = PROTOBUF | in_the_name_of_0(training)
-    one = connection(training)
-
-    def ask():
-        one.request("POST", "/v1/fleet/pull-messages", b"", headers)
-        response = one.getresponse()
-        response.read()
-        return response.status
-
-    most = model_size(EXPERIMENT).requests
-    statuses = []
-    while 503 not in statuses and len(statuses) < 20 * most:
-        statuses.append(ask())
-    one.close()
-    # The burst that a message takes, and then no more than so many.
-    assert len(statuses) > most
-    assert set(statuses) == {401, 503}
 
 
 def test_an_agent_cannot_speak_or_listen_for_another(training):

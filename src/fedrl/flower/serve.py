@@ -76,7 +76,7 @@ def serve(
             # The door opens last: agents that come before they are known are turned away.
             if nginx is not None:
                 log = server / "nginx.log"
-                keys = [key.read_bytes() for key in sorted((server / "keys").glob("*.pub"))]
+                keys = {key.stem: key.read_bytes() for key in (server / "keys").glob("*.pub")}
                 conf = templates.nginx(deployment, model_size(experiment), keys)
                 (server / CONF).write_text(conf)
                 running.append(start([nginx, "-p", str(server), "-c", CONF], log))

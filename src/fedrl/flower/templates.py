@@ -6,7 +6,7 @@ import pwd
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedrl import __version__
@@ -51,14 +51,14 @@ AT_ONCE = 8
 ROUND = 3
 
 
-def nginx(deployment: Deployment, size: ModelSize, keys: Iterable[bytes]) -> str:
+def nginx(deployment: Deployment, size: ModelSize, keys: Mapping[str, bytes]) -> str:
     """A proxy that lets the agents' path through and nothing else, and no more than they need.
 
-    Paths are relative to the server's folder, which may be anywhere. Nothing is written to disk on
-    the way: where root starts it, its worker may not enter that folder.
+    `keys` are the public ones of the agents. Paths are relative to the server's folder, which may
+    be anywhere. Nothing is written to disk on the way: where root starts it, its worker may not
+    enter that folder.
     """
-    who = "$binary_remote_addr$http_flwr_public_key"
-    known = "\n".join(f'        "{header_of(key)}" 1;' for key in keys)
+    known = "\n".join(f'        "{header_of(key)}" {agent};' for agent, key in keys.items())
     return f"""\
 # Written by `fedrl server` from federation.toml.
 # Agents reach the server here. Only Flower's fleet API passes: whoever reaches the control API of
@@ -87,11 +87,11 @@ http {{
     client_header_timeout 10s;
     client_body_timeout 30s;
     reset_timedout_connection on;
-    limit_conn_zone {who} zone=at_once:10m;
-    limit_req_zone {who} zone=rate:10m rate={size.requests // ROUND}r/s;
+    limit_conn_zone $binary_remote_addr/$agent zone=at_once:10m;
+    limit_req_zone $binary_remote_addr/$agent zone=rate:10m rate={size.requests // ROUND}r/s;
     map_hash_bucket_size 1024;
-    map $http_flwr_public_key $is_agent {{
-        default 0;
+    map $http_flwr_public_key $agent {{
+        default "";
 {known}
     }}
 
@@ -113,7 +113,7 @@ http {{
                 return 403;
             }}
             default_type application/json;
-            if ($is_agent = 0) {{
+            if ($agent = "") {{
                 return 407 '{json.dumps({"code": 0, "detail": UNKNOWN})}';
             }}
             limit_conn at_once {AT_ONCE};
