@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--E", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=6, help="those that are not counted included")
-    parser.add_argument("--cold", action="store_true", help="agents keep nothing between rounds")
+    parser.add_argument("--cold", action="store_true", help="agents keep no worker between rounds")
     given = parser.parse_args()
     base = preset("cartpoles-dqnavg")
     updates = given.rounds * given.E

@@ -1,10 +1,12 @@
 """Federations of real processes on the loopback, of which nothing is left behind."""
 
+import http.client
 import json
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrl.flower.certificates import header_of
 from fedrl.flower.init import init
 from fedrl.flower.processes import free_port
 from fedrl.flower.settings import Deployment
@@ -239,3 +242,25 @@ def network(path, experiment, **options):
     for port in one.ports:
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0, f"somebody listens on {port}"
+
+
+PROTOBUF = {"Content-Type": "application/protobuf"}
+
+
+def connection(training, port=None):
+    context = ssl.create_default_context(cafile=training.folder.agent(0) / "ca.pem")
+    return http.client.HTTPSConnection("127.0.0.1", port or training.ports[0], context=context)
+
+
+def status_of(where, method, path, headers=PROTOBUF):
+    where.request(method, path, b"", headers)
+    response = where.getresponse()
+    response.read()
+    where.close()
+    return response.status
+
+
+def in_the_name_of(training, agent):
+    """Headers that tell an agent from a stranger; others may know them, too: the key is public."""
+    public = (training.folder.agent(agent) / "agent.pub").read_bytes()
+    return {"flwr-public-key": header_of(public)}

@@ -1,11 +1,13 @@
 """The folder of a federation: who gets what, who cannot read what, and errors that help."""
 
 import os
+import pwd
 import re
 import shutil
 import stat
 import subprocess
 import tomllib
+from configparser import ConfigParser
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -15,14 +17,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedrl.cli.main import main
 from fedrl.errors import FedrlError
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import read_settings, to_toml
 from fedrl.flower import init as init_module
-from fedrl.flower.experiments import read_experiment
+from fedrl.flower import templates
+from fedrl.flower.experiments import ModelSize, model_size, read_experiment
 from fedrl.flower.init import experiment_named, for_network, init
+from fedrl.flower.messages import Answer
+from fedrl.flower.records import telling
 from fedrl.flower.settings import AgentSettings, Deployment, Folder
 from fedrl.flower.table_work import TableWork
 from fedrl.flower.work import NetworkWork
@@ -51,7 +57,6 @@ def test_everybody_gets_what_they_need_and_no_more(folder):
     assert names(folder.path / "server") == {
         "experiment.toml",
         "federation.toml",
-        "nginx.conf",
         "fedrl-server.service",
         "ca.pem",
         "server.key",
@@ -213,9 +218,15 @@ def test_everybody_has_the_same_certificate_of_the_authority(folder):
 # What stands between agents and the SuperLink.
 
 
+def conf_of(folder):
+    keys = {key.stem: key.read_bytes() for key in (folder.server / "keys").glob("*.pub")}
+    return templates.nginx(folder.deployment(), model_size(folder.experiment()), keys)
+
+
 def test_nginx_lets_the_fleet_through_and_nothing_else(folder):
-    conf = (folder.server / "nginx.conf").read_text()
+    conf = conf_of(folder)
     code = "\n".join(line.partition("#")[0] for line in conf.splitlines())
+    code = re.sub(r"'[^'\n]*'", "''", code)  # what is said has braces, too
     places = re.findall(r"location\s+([^{]+?)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}", code)
     assert [path for path, _ in places] == ["/v1/fleet/", "/"]
     (_, fleet), (_, rest) = places
@@ -237,11 +248,86 @@ def test_nginx_understands_it_wherever_the_folder_is(folder, tmp_path):
     # On another machine it is somewhere else, and in a folder with another name.
     elsewhere = tmp_path / "an odd; place" / "server"
     shutil.copytree(folder.server, elsewhere)
+    conf = conf_of(folder)
+    (elsewhere / "nginx.conf").write_text(conf)
     checked = subprocess.run(
         [nginx(), "-t", "-p", elsewhere, "-c", "nginx.conf"], capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stderr
-    assert str(folder.path) not in (elsewhere / "nginx.conf").read_text()
+    assert str(folder.path) not in conf
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(3,)], [(5, 16, 4)] * 6, [(10, 10)] * 40, [(3,)] * 200, [(4000, 1400)], [(1400, 1400)] * 2],
+    ids=lambda shapes: f"{len(shapes)} of {shapes[0]}",
+)
+def test_what_flower_makes_of_an_answer_passes_and_little_more(shapes):
+    leaves = {f"layers[{i}].weight": np.full(x, i, np.float32) for i, x in enumerate(shapes)}
+    sizes = [leaf.nbytes for leaf in leaves.values()]
+    size = ModelSize(len(leaves), sum(sizes), max(sizes))
+    message = telling(Answer(1, {"return": 1.0}, leaves))
+    requests = [found.deflate() for found in get_all_nested_objects(message).values()]
+    requests.append(get_object_tree(message).SerializeToString())
+    longest = max(map(len, requests))
+    assert longest + 1000 < size.longest_request < longest + 400_000
+    # There and back.
+    assert 2 * len(requests) + 20 < size.requests < 4 * len(requests) + 200
+
+
+def test_the_size_of_a_model_is_that_of_its_first_parameters():
+    for experiment, work in (
+        (EXPERIMENT, NetworkWork(EXPERIMENT, 0, None)),
+        (TABLES, TableWork(TABLES, 0)),
+    ):
+        sizes = [leaf.nbytes for leaf in work.shapes.values()]
+        assert model_size(experiment) == (len(sizes), sum(sizes), max(sizes))
+
+
+def unit_of(text):
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str
+    parser.read_string(text)
+    return parser["Service"]
+
+
+def test_services_are_of_a_user_who_may_write_in_their_own_folder_only(folder):
+    units = {folder.server: folder.server / "fedrl-server.service"}
+    units |= {folder.agent(i): folder.agent(i) / f"fedrl-agent-{i}.service" for i in range(3)}
+    for own, file in units.items():
+        service = unit_of(file.read_text())
+        assert service["User"] not in ("", "root")
+        assert service["ReadWritePaths"] == str(own)
+        assert service["ProtectSystem"] == "strict"
+        assert service["ProtectHome"] == "read-only"
+        assert service["CapabilityBoundingSet"] == service["AmbientCapabilities"] == ""
+        for name in ("NoNewPrivileges", "PrivateTmp", "RestrictSUIDSGID", "ProtectKernelModules"):
+            assert service[name] == "true"
+
+
+def test_a_server_may_listen_on_a_port_that_is_roots(folder):
+    service = unit_of(templates.server_unit(folder, 443))
+    assert service["AmbientCapabilities"] == "CAP_NET_BIND_SERVICE"
+    assert service["CapabilityBoundingSet"] == "CAP_NET_BIND_SERVICE"
+
+
+def test_who_makes_a_federation_runs_it_unless_that_is_root(folder, monkeypatch):
+    known = max(pwd.getpwall(), key=lambda user: user.pw_uid)
+    unknown = known.pw_uid + 1
+    for uid, runs in ((known.pw_uid, known.pw_name), (unknown, str(unknown)), (0, "fedrl")):
+        monkeypatch.setattr(templates.os, "getuid", lambda uid=uid: uid)
+        assert unit_of(templates.agent_unit(folder, 0))["User"] == runs
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is missing")
+def test_systemd_understands_the_services(tmp_path):
+    made = init(tmp_path / "my 100% fed", TABLES, Deployment())
+    units = sorted(made.path.rglob("*.service"))
+    assert len(units) == 6
+    command = ["systemd-analyze", "verify", "--man=no", *units]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    said = [line for line in checked.stderr.splitlines() if "fedrl-" in line]
+    assert not said
 
 
 def test_commands_can_be_copied_also_where_a_name_has_blanks(tmp_path):

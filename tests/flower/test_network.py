@@ -58,11 +58,7 @@ def interrupted(federation):
         by_hand=by_hand,
         status=status,
         running=federation.processes(),
-        sockets=[
-            (federation.folder.agent(i) / name).stat().st_mode
-            for i in range(2)
-            for name in ("worker.sock", "preloaded.sock")
-        ],
+        sockets=[(federation.folder.agent(i) / "worker.sock").stat().st_mode for i in range(2)],
     )
     process.send_signal(signal.SIGINT)
     seen.code = process.wait(60)
@@ -116,7 +112,7 @@ def test_status_says_how_far_it_is(interrupted):
     assert "running here: agent 0, agent 1, server" in lines
 
 
-def test_programs_that_wait_for_an_agents_messages_open_only_to_its_owner(interrupted):
+def test_a_worker_that_waits_for_an_agents_messages_opens_only_to_its_owner(interrupted):
     assert {oct(mode) for mode in interrupted.sockets} == {oct(0o140600)}
 
 

@@ -92,9 +92,10 @@ def test_delays_only_cost_time(training):
 
 def test_an_executor_that_dies_on_an_agent_is_started_again(training):
     agent = training.family("agent 0")
-    (executor,) = [p for p in agent if "flower-superexec" in p.command]
+    parent = training.started["agent 0"].pid
+    (executor,) = [p for p in agent if "fedrl.flower.superexec" in p.command and p.parent == parent]
     executor.send(signal.SIGKILL)
-    text = "flower-superexec of the SuperNode has ended"
+    text = "the SuperExec has ended (-9); starting it again"
     until(lambda: text in training.log("agent 0"), text)
     training.wait_for_round(training.round() + 1)
 

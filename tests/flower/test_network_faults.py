@@ -82,12 +82,12 @@ def next_round(training):
 def in_the_middle(training):
     """Agent 0 has been asked for a round and cannot answer: (its stopped worker, the round)."""
     worker = program(training, "fedrl.flower.worker")
-    preloaded = program(training, "fedrl.flower.preloaded")
+    superexec = program(training, "fedrl.flower.superexec")
     worker.send(signal.SIGSTOP)
 
     def asking():
-        copies = training.processes("fedrl.flower.preloaded", "agents/0")
-        return {p.pid for p in copies if p.parent == preloaded.pid}
+        forks = training.processes("fedrl.flower.superexec", "agents/0")
+        return {p.pid for p in forks if p.parent == superexec.pid}
 
     def waiting():
         before = asking()
@@ -98,24 +98,32 @@ def in_the_middle(training):
     return worker, training.round()
 
 
+def test_no_command_line_shows_the_token_of_a_message(training):
+    worker, _ = in_the_middle(training)
+    shown = training.processes("--token")
+    worker.send(signal.SIGCONT)
+    assert shown, "the ServerApp's, which Flower starts"
+    assert all("flwr-serverapp" in one.command for one in shown)
+
+
 def test_a_round_survives_the_death_of_the_worker_over_it(training):
     worker, number = in_the_middle(training)
     worker.send(signal.SIGKILL)
     # Meanwhile the work is done from disk.
     training.wait_for_round(number + 1)
-    assert "no worker is running, working from disk" in training.log("agent 0", "supernode.log")
+    assert "no worker is running, working from disk" in training.log("agent 0", "superexec.log")
     assert "the worker has ended (-9); starting it again" in training.log("agent 0")
     assert program(training, "fedrl.flower.worker").pid != worker.pid
 
 
-def test_rounds_go_on_without_the_process_that_copies_the_client_app(training):
-    preloaded = program(training, "fedrl.flower.preloaded")
+def test_a_superexec_that_dies_is_started_again(training):
+    superexec = program(training, "fedrl.flower.superexec")
     number = next_round(training)
-    preloaded.send(signal.SIGKILL)
+    superexec.send(signal.SIGKILL)
     training.wait_for_round(number + 1)
-    text = "the preloaded ClientApp has ended (-9); starting it again"
+    text = "the SuperExec has ended (-9); starting it again"
     until(lambda: text in training.log("agent 0"), text)
-    assert program(training, "fedrl.flower.preloaded").pid != preloaded.pid
+    assert program(training, "fedrl.flower.superexec").pid != superexec.pid
 
 
 def test_an_agent_that_is_killed_in_a_round_and_started_again_takes_part_in_it(training):

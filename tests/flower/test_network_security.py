@@ -16,25 +16,58 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.flower import certificates
 from fedrl.flower.processes import environment, program
-from network import MARK, free_port, network, on_linux, until, with_nginx
+from fedrl.flower.runtime import HOME, KEY, SECRET, Runtime
+from network import (
+    MARK,
+    PROTOBUF,
+    connection,
+    free_port,
+    in_the_name_of,
+    network,
+    on_linux,
+    status_of,
+    until,
+    with_nginx,
+)
 
 pytestmark = [with_nginx, on_linux, pytest.mark.network]
 
 EXPERIMENT = replace(TABULAR_PRESETS["windycliffs-qavg"], agents=2, E=4, updates=14)
-PROTOBUF = {"Content-Type": "application/protobuf"}
+
+
+# What a server may ship to its agents: a ClientApp that does more than train.
+HOSTILE = """\
+import os
+from pathlib import Path
+
+from fedrl.flower import client_app
+
+Path({marker!r}).mkdir(exist_ok=True)
+(Path({marker!r}) / str(os.getpid())).write_bytes(Path("/proc/self/cmdline").read_bytes())
+app = client_app.app
+"""
 
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory):
-    """Exact QAvg that has to wait: the power of agent 1 has failed. Agent 0 is a cold one."""
+    """Exact QAvg that has to wait: the power of agent 1 has failed. Agent 0 is a cold one.
+
+    The server ships a hostile app.
+    """
     path = tmp_path_factory.mktemp("security") / "federation"
     with network(path, EXPERIMENT, quorum=2) as one:
+        shipped = one.folder.server / "app" / "fedrl_app" / "client_app.py"
+        shipped.write_text(HOSTILE.format(marker=str(path.parent / "ran")))
         one.server()
         one.agent(0, "--cold")
         one.agent(1)
@@ -75,9 +108,9 @@ def attempt(stranger, training, name, *command):
 
 
 NODES = {
-    "no key": ("SuperNode authentication is enabled", "--root-certificates", "{ca}"),
+    "no key": ("no such key in server/keys", "--root-certificates", "{ca}"),
     "a key that nobody registered": (
-        "Failed to activate SuperNode",
+        "no such key in server/keys",
         *("--root-certificates", "{ca}", "--auth-supernode-private-key", "{stranger}/key"),
     ),
     "no certificate of ours": (
@@ -133,19 +166,6 @@ def test_flowers_command_line_is_refused_at_the_agents_door(training, stranger, 
     assert "403 Forbidden" in said["error-message"]
 
 
-def connection(training, port=None):
-    context = ssl.create_default_context(cafile=training.folder.agent(0) / "ca.pem")
-    return http.client.HTTPSConnection("127.0.0.1", port or training.ports[0], context=context)
-
-
-def status_of(where, method, path, headers=PROTOBUF):
-    where.request(method, path, b"", headers)
-    response = where.getresponse()
-    response.read()
-    where.close()
-    return response.status
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -170,12 +190,15 @@ def test_only_the_paths_of_agents_lead_anywhere(training, path):
         assert status_of(connection(training), method, path) == 403
 
 
-def test_the_paths_of_agents_want_a_signature(training):
+def test_the_paths_of_agents_want_a_known_key_and_a_signature(training):
     calls = ("register-node", "activate-node", "pull-messages", "push-messages", "pull-object")
     for what in calls:
-        assert status_of(connection(training), "POST", f"/v1/fleet/{what}") == 401
-        elsewhere = PROTOBUF | {"Host": "a?b"}
-        assert status_of(connection(training), "POST", f"/v1/fleet/{what}", elsewhere) == 401
+        for headers, refusal in ((PROTOBUF, 407), (PROTOBUF | in_the_name_of(training, 0), 401)):
+            assert status_of(connection(training), "POST", f"/v1/fleet/{what}", headers) == refusal
+            elsewhere = headers | {"Host": "a?b"}
+            assert (
+                status_of(connection(training), "POST", f"/v1/fleet/{what}", elsewhere) == refusal
+            )
 
 
 def test_an_agent_cannot_speak_or_listen_for_another(training):
@@ -243,18 +266,58 @@ def test_secrets_are_the_owners_alone(training):
     folder = training.path
     secret = [folder / "ca" / "ca.key", folder / "server" / "server.key"]
     secret += [training.folder.agent(i) / "agent.key" for i in range(2)]
-    secret += [training.folder.agent(1) / name for name in ("worker.sock", "preloaded.sock")]
-    until(lambda: all(path.exists() for path in secret), "the agent's sockets")
+    secret += [training.folder.agent(1) / "worker.sock"]
+    secret += [training.folder.agent(1) / HOME / name for name in (SECRET, KEY)]
+    until(lambda: all(path.exists() for path in secret), "the agent's socket")
     assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
     private = [folder, folder / "ca", folder / "server", *map(training.folder.agent, range(2))]
     private += [training.folder.agent(0) / "state"]
     assert {path.stat().st_mode & 0o777 for path in private} == {0o700}
 
 
+def test_other_users_of_an_agents_machine_cannot_take_its_messages(training):
+    runtime = until_runs(training, 0)
+    ask = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    with (
+        RuntimeHttpClient.from_server_address(runtime.address, False, runtime.authority, []) as one,
+        pytest.raises(httpx.HTTPStatusError, match="401 Unauthorized"),
+    ):
+        one.AcquireTask(ask)
+    guessed = SuperExecAuthHttpInterceptor(
+        master_secret=b"guessed", protected_methods=["/flwr.proto.Runtime/AcquireTask"]
+    )
+    with (
+        RuntimeHttpClient.from_server_address(
+            runtime.address, False, runtime.authority, [guessed]
+        ) as one,
+        pytest.raises(httpx.HTTPStatusError, match="401 Unauthorized"),
+    ):
+        one.AcquireTask(ask)
+    # Nor pretend to be the SuperNode: an agent's processes ask for a certificate of its own.
+    with (
+        RuntimeHttpClient.from_server_address(
+            runtime.address, False, (training.folder.agent(0) / "ca.pem").read_bytes(), []
+        ) as one,
+        pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        one.AcquireTask(ask)
+
+
+def until_runs(training, agent):
+    """Where an agent's SuperNode listens."""
+
+    def listening():
+        runtime = Runtime.read(training.folder.agent(agent))
+        host, port = runtime.address.split(":")
+        with socket.socket() as one:
+            return runtime if one.connect_ex((host, int(port))) == 0 else None
+
+    return until(listening, "the SuperNode")
+
+
 def test_a_cold_agent_works_from_disk(training):
     assert not training.processes("fedrl.flower.worker", "agents/0")
-    assert not training.processes("fedrl.flower.preloaded", "agents/0")
-    assert "no worker is running, working from disk" in training.log("agent 0", "supernode.log")
+    assert "no worker is running, working from disk" in training.log("agent 0", "superexec.log")
     assert training.status()["agents"]["0"]["round"] >= 1
 
 
@@ -272,3 +335,10 @@ def test_the_table_is_that_of_all_agents_in_one_program(training):
     expected = EXPERIMENT.run()
     table = training.model()["table"]
     np.testing.assert_allclose(table, expected.table[0], rtol=1e-12)
+
+
+def test_an_agent_runs_no_code_that_a_server_ships(training):
+    assert training.status()["state"] == "finished"
+    for agent in range(2):
+        assert not (training.folder.agent(agent) / HOME / "apps").exists()
+    assert not (training.path.parent / "ran").exists()

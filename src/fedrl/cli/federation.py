@@ -156,7 +156,7 @@ class Agent:
     id: int
     """Number of the agent."""
     cold: bool = False
-    """Keep nothing in memory between rounds: slower, but nothing runs while it waits."""
+    """Keep no model and no compiled program in memory between rounds: slower, but smaller."""
 
     def run(self) -> int:
         with_flower()

@@ -4,6 +4,7 @@ pair for every agent.
 
 import ipaddress
 import os
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -98,6 +99,13 @@ def public_ssh(key: Key) -> bytes:
     """The public half, as a node is registered with."""
     openssh = serialization.PublicFormat.OpenSSH
     return key.public_key().public_bytes(serialization.Encoding.OpenSSH, openssh)
+
+
+def header_of(public: bytes) -> str:
+    """How a node names its public key in the headers of its requests, from the key's file."""
+    key = serialization.load_ssh_public_key(public)
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return b64encode(key.public_bytes(serialization.Encoding.PEM, form)).decode()
 
 
 def write_secret(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The ClientApp: a new process for every message, so it does as little as it can.
+"""The ClientApp: a fork of the agent's SuperExec for every message, so it does as little as it can.
 
 It hands the message to the agent's worker, which has everything in memory. Where there is none, it
 works from the agent's disk itself.

@@ -2,7 +2,10 @@
 
 import tomllib
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
+
+import jax
+import numpy as np
 
 from fedrl.counting import count
 from fedrl.errors import FedrlError
@@ -12,6 +15,37 @@ from fedrl.experiment.toml import read_settings
 from fedrl.federation.aggregate import Aggregator, Mean
 
 AnyExperiment = Experiment | TabularExperiment
+# Flower sends longer arrays in parts of so many bytes.
+PART = 5 * 2**20
+
+
+class ModelSize(NamedTuple):
+    """What a model takes on its way."""
+
+    leaves: int
+    bytes: int
+    longest: int
+    """Bytes of the largest leaf."""
+
+    @property
+    def requests(self) -> int:
+        """More than it takes to send or fetch the model: two a leaf, one a part, and a few."""
+        return 100 + 4 * (self.leaves + self.bytes // PART)
+
+    @property
+    def longest_request(self) -> int:
+        """Bytes of the longest one: a part of a leaf, or the list of all parts."""
+        return 2**16 + 2**8 * self.requests + min(self.longest, PART)
+
+
+def model_size(experiment: AnyExperiment) -> ModelSize:
+    """Of an agent's whole model, of which it may share less."""
+    if isinstance(experiment, TabularExperiment):
+        table = 8 * experiment.family.states * experiment.family.actions
+        return ModelSize(1, table, table)
+    params = jax.eval_shape(experiment.engine.first_params, np.int32(0))
+    sizes = [x.size * x.dtype.itemsize // x.shape[0] for x in jax.tree.leaves(params)]
+    return ModelSize(len(sizes), sum(sizes), max(sizes))
 
 
 def read_experiment(path: Path) -> AnyExperiment:

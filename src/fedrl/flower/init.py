@@ -85,8 +85,9 @@ def _fill(folder: Folder, final: Path, experiment: AnyExperiment, deployment: De
     (server / "ca.pem").write_bytes(certificates.pem(by))
     (server / EXPERIMENT).write_text(settings)
     (server / FEDERATION).write_text(how)
-    (server / "nginx.conf").write_text(templates.nginx(deployment))
-    (server / "fedrl-server.service").write_text(templates.server_unit(final))
+    (server / "fedrl-server.service").write_text(
+        templates.server_unit(Folder(final), deployment.port)
+    )
     _write_app(server / "app")
     for number in range(experiment.agents):
         _fill_agent(folder, final, number, experiment, deployment, settings, certificates.pem(by))
@@ -119,11 +120,13 @@ def _fill_agent(
     public = certificates.public_ssh(key)
     (agent / "agent.pub").write_bytes(public)
     (folder.server / "keys" / f"{number}.pub").write_bytes(public)
-    (agent / f"fedrl-agent-{number}.service").write_text(templates.agent_unit(final, number))
+    (agent / f"fedrl-agent-{number}.service").write_text(
+        templates.agent_unit(Folder(final), number)
+    )
 
 
 def _write_app(app: Path) -> None:
-    """What Flower ships to its processes: names of ours, no code of its own."""
+    """What Flower ships: names of ours, no code of its own. Agents do not run it."""
     package = app / "fedrl_app"
     package.mkdir(parents=True)
     (app / "pyproject.toml").write_text(templates.APP)

@@ -102,7 +102,7 @@ class Descendants:
 
     def ended(self) -> str | None:
         """The name of one that ran and runs no longer."""
-        if not self._names or time.monotonic() < self._next:
+        if time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + self.EVERY
         with suppress(psutil.NoSuchProcess):  # its owner notices

@@ -16,7 +16,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, write_atomically
 from fedrl.experiment.settings import Experiment
 from fedrl.flower import templates
-from fedrl.flower.experiments import refuse_quorum
+from fedrl.flower.experiments import model_size, refuse_quorum
 from fedrl.flower.processes import (
     Descendants,
     environment,
@@ -80,7 +80,9 @@ def serve(
             # The door opens last: agents that come before they are known are turned away.
             if nginx is not None:
                 log = server / "nginx.log"
-                (server / CONF).write_text(templates.nginx(deployment))
+                keys = {key.stem: key.read_bytes() for key in (server / "keys").glob("*.pub")}
+                conf = templates.nginx(deployment, model_size(experiment), keys)
+                (server / CONF).write_text(conf)
                 running.append(start([nginx, "-p", str(server), "-c", CONF], log))
                 wait_for_port(deployment.port, running[-1], log, PATIENCE)
             write_atomically(server / NODES, json.dumps(nodes).encode())

@@ -1,4 +1,4 @@
-"""Between the process that Flower starts for a message and the agent's worker: a Unix socket."""
+"""Between the process that takes a message and the agent's worker: a Unix socket."""
 
 import os
 import socket
