@@ -17,6 +17,7 @@ from fedrl.experiment.files import (
     Arrays,
     locked,
     read_arrays,
+    refuse_links,
     write_arrays,
     write_atomically,
 )
@@ -46,6 +47,7 @@ class Pieces:
                 stale.unlink()
             if existing.exists():
                 _refuse_other_settings(path, _read_settings(existing), wanted)
+                refuse_links(path)
             elif any(path.iterdir()):
                 raise FedrlError(
                     f"--out {path} is not empty and has no {SETTINGS}, so it is not a folder of "
@@ -102,17 +104,15 @@ class Pieces:
             done = stop
             try:
                 loaded.append(read_arrays(file))
-            except Exception as error:
-                raise FedrlError(
-                    f"{file} is damaged ({error}): delete it and run the same command again"
-                ) from None
+            except FedrlError as error:
+                raise FedrlError(f"{error}: delete it and run the same command again") from None
         return loaded
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise FedrlError(f"{path} does not hold settings of ours: name another folder with --out")

@@ -1,26 +1,23 @@
 """Experiments of either kind, on networks or on tables."""
 
-import tomllib
 from pathlib import Path
 from typing import get_args
 
-from fedrl.errors import FedrlError
+from fedrl.experiment.files import read_text
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tables import TabularExperiment, TabularFamilies
-from fedrl.experiment.toml import read_settings
+from fedrl.experiment.toml import read_settings, table_of
 
 AnyExperiment = Experiment | TabularExperiment
 
 
-def read_experiment(path: Path) -> AnyExperiment:
-    """An experiment of either kind; the family tells which."""
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedrlError(f"cannot read {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FedrlError(f"{path} is not TOML: {error}") from None
-    family = table.get("family")
+def read_experiment(path: Path, *, allow_code: bool = False) -> AnyExperiment:
+    """An experiment of either kind; the family tells which.
+
+    `allow_code`: import modules that it names as `module:Class`.
+    """
+    family = table_of(read_text(path), str(path)).get("family")
     kind = family.get("kind") if isinstance(family, dict) else None
-    tabular = kind in {family.name for family in get_args(TabularFamilies)}
-    return read_settings(TabularExperiment, path) if tabular else read_settings(Experiment, path)
+    if kind in [family.name for family in get_args(TabularFamilies)]:
+        return read_settings(TabularExperiment, path)
+    return read_settings(Experiment, path, allow_code=allow_code)
