@@ -3,6 +3,7 @@
 import shlex
 import signal
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import tyro
@@ -69,7 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _refused(f"{what}; nothing saved is lost")
     except KeyboardInterrupt:
         # All that is left is to leave: another one would only show where we are.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with suppress(ValueError):  # in other threads than the main one
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(
             "\nfedrl: interrupted; finished work is saved, and the same command continues from it",
             file=sys.stderr,

@@ -213,11 +213,8 @@ class RunDirectory:
         whole = self.path / METRICS
         self.verify(METRICS)
         files = [whole] if whole.exists() else sorted((self.path / "metrics").glob("[0-9]*.csv"))
-        try:
-            text = "".join(file.read_text("utf-8") for file in files)
-        except UnicodeDecodeError:
-            raise FedrlError(f"the metrics in {self.path} are damaged: they are not text") from None
-        return text if whole.exists() else metrics.header() + text
+        texts = [_lines(file) for file in files]
+        return "".join(texts if whole.exists() else [metrics.header(), *texts])
 
     def metrics_rows(self) -> str:
         """The same without the header."""
@@ -279,6 +276,17 @@ def _fits(stored: Array, leaf: jax.ShapeDtypeStruct, seeds: int) -> bool:
     models, *shape = leaf.shape
     allowed = [(seeds, one, *shape) for one in (1, models)]
     return stored.dtype == leaf.dtype and stored.shape in allowed
+
+
+def _lines(file: Path) -> str:
+    """A text that ends where a line does."""
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if not text.endswith("\n"):
+        raise FedrlError(f"{file} is damaged: take it from a backup, or begin the run anew")
+    return text
 
 
 def _write_sums(folder: Path, sums: dict[str, str]) -> None:
