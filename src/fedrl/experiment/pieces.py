@@ -7,7 +7,7 @@ replicates start..stop-1 of a part. A piece appears under its name only when it 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,13 @@ class Pieces:
                 yield first, min(first + size, start)
             done = max(done, stop)
 
-    def load(self, part: str, total: int) -> list[Arrays]:
-        """The pieces of a part, in order; refused unless they make up replicates 0..total-1."""
+    def load(
+        self, part: str, total: int, fits: Callable[[Arrays, int], bool] = lambda arrays, n: True
+    ) -> list[Arrays]:
+        """The pieces of a part, in order; refused unless they make up replicates 0..total-1.
+
+        `fits` tells whether arrays can be the results of so many replicates.
+        """
         loaded = []
         done = 0
         for start, stop, file in self.pieces(part):
@@ -103,9 +108,12 @@ class Pieces:
                 )
             done = stop
             try:
-                loaded.append(read_arrays(file))
+                arrays = read_arrays(file)
+                if not fits(arrays, stop - start):
+                    raise FedrlError(f"{file} is damaged")
             except FedrlError as error:
                 raise FedrlError(f"{error}: delete it and run the same command again") from None
+            loaded.append(arrays)
         return loaded
 
 

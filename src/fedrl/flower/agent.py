@@ -112,8 +112,8 @@ class Agent:
         except Exception:
             self._training = None
             raise FedrlError(
-                f"{file}, the state of this agent, is damaged: move it away, and the agent begins "
-                "anew with the server's model"
+                f"{file}, the state of this agent, is damaged and cannot be read: move it away, "
+                "and the agent begins anew with the server's model"
             ) from None
         state = self._work.restore(leaves) if fits else None
         if state is None:
