@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from fedrl.experiment.pieces import Pieces
 from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import from_toml, read_experiment, to_toml
 from fedrl.training import resume
-from tiny import TINY, Died, DiesAfter, contents
+from tiny import LEARNER, TINY, Died, DiesAfter, contents
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
@@ -157,14 +157,19 @@ def theirs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     registry.permit("carts:Carts")
-    from carts import Carts
-
-    run = fedrl.train(replace(TINY, family=Carts(time_limit=20)), progress=False)
+    run = fedrl.train(learning_with_theirs(), progress=False)
     (tmp_path / "their.toml").write_text(to_toml(run.experiment))
     (tmp_path / "imported").unlink()
     forget(tmp_path)
     yield run.path
     sys.modules.pop("carts", None)
+
+
+def learning_with_theirs():
+    from carts import Learns
+
+    settings = {field.name: getattr(LEARNER, field.name) for field in fields(LEARNER)}
+    return replace(TINY, learner=Learns(**settings))
 
 
 def forget(folder):
@@ -192,7 +197,7 @@ def test_no_command_imports_what_a_file_names_unless_it_is_allowed(name, theirs,
     command = [part.replace("{run}", str(theirs)) for part in COMMANDS[name]]
     assert main(command) == 2
     said = capsys.readouterr().err
-    assert "would import the Python module 'carts' (for 'carts:Carts')" in said
+    assert "would import the Python module 'carts' (for 'carts:Learns')" in said
     assert f"`fedrl {' '.join(command)} --allow-code`" in said
     assert not Path("imported").exists()
 
@@ -237,14 +242,14 @@ def test_in_python_permission_is_an_argument(theirs):
             refused(theirs)
     assert not Path("imported").exists()
     registry.permit("carts:Carts")
-    assert fedrl.Run(theirs, allow_code=True).experiment.family.time_limit == 20
+    run = fedrl.Run(theirs, allow_code=True)
+    assert type(run.experiment.learner).__name__ == "Learns"
 
 
 def test_what_a_program_has_imported_itself_needs_no_permission(theirs):
     registry.permit("carts:Carts")
-    from carts import Carts
-
-    assert fedrl.Run(theirs).experiment == replace(TINY, family=Carts(time_limit=20))
+    imported = learning_with_theirs()
+    assert fedrl.Run(theirs).experiment == imported
 
 
 def test_files_beside_a_run_do_not_take_the_place_of_installed_modules(tmp_path, monkeypatch):
