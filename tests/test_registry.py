@@ -97,7 +97,9 @@ def test_a_class_with_one_of_our_names_is_not_taken_for_ours():
 )
 def test_what_cannot_be_loaded_is_explained(kind, message):
     with pytest.raises(FedrlError, match=message):
-        from_toml(f'name = "x"\n[family]\nkind = "{kind}"\n[learner]\nkind = "dqn"')
+        from_toml(
+            f'name = "x"\n[family]\nkind = "{kind}"\n[learner]\nkind = "dqn"', allow_code=True
+        )
 
 
 def register(folder, package, groups):

@@ -25,8 +25,12 @@ def _float(value: object) -> float | None:
         return None
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def short(value: object) -> str:
+    """A value for people, of a line at most."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with thousands of digits, which Python does not print
+        return "a number with thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -34,7 +38,7 @@ def number(name: str, value: object, allowed: str, test: Callable[[float], bool]
     """A real number that passes `test`; `allowed` says which do."""
     as_float = _float(value)
     if as_float is None or not test(as_float):
-        raise FedrlError(f"{name} must be {allowed}, got {_short(value)}")
+        raise FedrlError(f"{name} must be {allowed}, got {short(value)}")
     return as_float
 
 
@@ -48,7 +52,7 @@ def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) 
     ):
         upper = "" if isinf(largest) else f" and at most {int(largest)}"
         raise FedrlError(
-            f"{name} must be an integer of at least {smallest}{upper}, got {_short(value)}"
+            f"{name} must be an integer of at least {smallest}{upper}, got {short(value)}"
         )
     return int(plain)
 
@@ -61,7 +65,7 @@ def whole_or_inf(name: str, value: object) -> float:
     as_float = _float(value)
     if as_float is not None and as_float >= 1 and (isinf(as_float) or as_float.is_integer()):
         return as_float
-    raise FedrlError(f"{name} must be a positive integer or inf, got {_short(value)}")
+    raise FedrlError(f"{name} must be a positive integer or inf, got {short(value)}")
 
 
 def probability(name: str, value: object) -> float:
@@ -84,7 +88,7 @@ def flag(name: str, value: object) -> bool:
     """True or false."""
     plain = _plain(value)
     if not isinstance(plain, bool):
-        raise FedrlError(f"{name} must be true or false, got {_short(value)}")
+        raise FedrlError(f"{name} must be true or false, got {short(value)}")
     return plain
 
 
@@ -92,7 +96,7 @@ def of_kind(name: str, value: object, *kinds: type) -> None:
     """An instance of one of a few classes."""
     if not isinstance(value, kinds):
         allowed = " or ".join(kind.__name__ for kind in kinds)
-        raise FedrlError(f"{name} must be {allowed}, got {_short(value)}")
+        raise FedrlError(f"{name} must be {allowed}, got {short(value)}")
 
 
 def settle(settings: object, **checked: object) -> None:

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def report(
-    paths: Sequence[Path], out: Path | None, html: Path | None, metric: str = "return"
+    paths: Sequence[Path],
+    out: Path | None,
+    html: Path | None,
+    metric: str = "return",
+    *,
+    allow_code: bool = False,
 ) -> None:
     """`compare` for folders: of runs, of federations of tables, or of whole federations."""
     from fedrl.experiment.run import Run
@@ -25,17 +30,18 @@ def report(
     folders = [run for path in paths for run in _runs_in(path)]
     tables = {path: found for path in folders if (found := table_run(path)) is not None}
     if not tables:
-        compare(*map(Run, folders), out=out, html=html, metric=metric)
+        runs = [Run(path, allow_code=allow_code) for path in folders]
+        compare(*runs, out=out, html=html, metric=metric)
         return
     others = [path for path in folders if path not in tables]
     if others:
         raise FedrlError(
             f"{next(iter(tables))} is of tables and {others[0]} is not: report them one by one"
         )
-    console, runs = new_console(), list(tables.values())
+    console, found_tables = new_console(), list(tables.values())
     if html is not None:
-        write_tables_page(runs, html)
-    report_tables(runs, out or runs[0].path / "figures", console)
+        write_tables_page(found_tables, html)
+    report_tables(found_tables, out or found_tables[0].path / "figures", console)
     if html is not None:
         console.print(f"page: {html}", highlight=False, soft_wrap=True)
 

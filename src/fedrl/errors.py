@@ -8,6 +8,10 @@ class FedrlError(ValueError):
     """Bad input, found before any work started."""
 
 
+class CodeNotAllowedError(FedrlError):
+    """A file names Python code, and the user has not allowed to import it."""
+
+
 def unknown_name(what: str, name: object, known: Iterable[str]) -> FedrlError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedrl import catalogue
-from fedrl.errors import FedrlError, unknown_name
+from fedrl.errors import CodeNotAllowedError, FedrlError, unknown_name
 
 Group = Literal["families", "learners", "aggregators", "presets"]
 SINGULAR: Mapping[str, str] = {
@@ -44,6 +44,18 @@ class Entry:
     """Who brought it."""
 
 
+class Untrusted(str):
+    """A text out of a file, equal to any other one; but code that it names is not imported."""
+
+    source: str
+    """The file."""
+
+    def __new__(cls, text: str, source: str) -> "Untrusted":
+        made = super().__new__(cls, text)
+        made.source = source
+        return made
+
+
 @cache
 def entries(group: Group) -> tuple[Entry, ...]:
     """Everything of a group, ours first; nothing is imported for it."""
@@ -59,6 +71,7 @@ def entries(group: Group) -> tuple[Entry, ...]:
 def load(group: Group, name: str) -> Any:
     """What has this name, or is at `module:Name`."""
     if ":" in name:
+        permit(name)
         return loaded(name, f"{SINGULAR[group]} {name!r}")
     found = [entry for entry in entries(group) if entry.name == name]
     if not found:
@@ -86,11 +99,28 @@ def name_of(group: Group, kind: type) -> str:
     return name if registered else path
 
 
+def permit(target: str) -> None:
+    """Let `module:Name` be imported, also from the folder where the command is given.
+
+    What a file names is refused, unless the user has allowed it or has imported the module himself.
+    """
+    module = target.partition(":")[0]
+    if module in sys.modules:
+        return
+    if isinstance(target, Untrusted):
+        raise CodeNotAllowedError(
+            f"{target.source} would import the Python module {module!r} (for {str(target)!r}), "
+            "which can do anything on this machine: if you trust it, allow it with --allow-code "
+            "(in Python allow_code=True)"
+        )
+    # Last, or a file there could take the place of any module that is imported later.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+
+
 def imported(target: str) -> Any:
-    """What `module:Name` names; the module may lie in the folder where the command is given."""
+    """What `module:Name` names."""
     module, _, path = target.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:  # as `python -m` would have it
-        sys.path.insert(0, here)
     return reduce(getattr, path.split("."), import_module(module))
 
 

@@ -43,19 +43,31 @@ def resume(
     progress: bool = True,
     track: Sequence[str] = (),
     wave: int | None = None,
+    allow_code: bool = False,
 ) -> Run:
-    """Continue an interrupted run."""
+    """Continue an interrupted run.
+
+    `allow_code`: import modules that its settings name as `module:Class`.
+    """
     trackers = trackers_named(track)
-    go_on(RunDirectory.open(Path(path)), new_console(quiet=not progress), trackers, wave)
+    directory = RunDirectory.open(Path(path), allow_code=allow_code)
+    go_on(directory, new_console(quiet=not progress), trackers, wave)
     return Run(path)
 
 
-def track(path: str | Path, to: Sequence[str], *, progress: bool = True) -> None:
-    """Tell trackers what a run has recorded so far, be it finished or not, or a federation's."""
+def track(
+    path: str | Path, to: Sequence[str], *, progress: bool = True, allow_code: bool = False
+) -> None:
+    """Tell trackers what a run has recorded so far, be it finished or not, or a federation's.
+
+    `allow_code`: import modules that its settings name as `module:Class`.
+    """
     trackers, folder = trackers_named(to), Path(path)
     if not (folder / EXPERIMENT).is_file():
         RunDirectory.open(folder)  # says what is wrong with it
-    directory = RunDirectory(folder, read_experiment(folder / EXPERIMENT))
+    directory = RunDirectory(folder, None)
+    directory.verify(EXPERIMENT)
+    directory.experiment = read_experiment(folder / EXPERIMENT, allow_code=allow_code)
     failed: list[str] = []
     say = partial(new_console(quiet=not progress).print, highlight=False, soft_wrap=True)
     with directory.locked(), tracked(directory, trackers, say=say, warn=failed.append):

@@ -1,10 +1,14 @@
 """The command as a user meets it."""
 
+import errno
 import re
+import subprocess
+import sys
 
 import pytest
 
 import fedrl
+from fedrl.cli.listing import List
 from fedrl.cli.main import main
 
 
@@ -80,3 +84,34 @@ def test_trouble_with_the_disk_is_one_line_and_not_a_finding(monkeypatch, capsys
 def test_quick_and_seeds_exclude_each_other(capsys):
     assert main(["reproduce", "table1", "--quick", "--seeds", "5"]) == 2
     assert "exclude each other" in capsys.readouterr().err
+
+
+def test_interrupting_again_while_it_leaves_prints_no_traceback():
+    program = """
+import os, signal
+from fedrl.cli.listing import List
+from fedrl.cli.listing import List
+from fedrl.cli.main import main
+
+def interrupted(self):
+    raise KeyboardInterrupt
+
+List.run = interrupted
+status = main(["list"])
+os.kill(os.getpid(), signal.SIGINT)
+raise SystemExit(status)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert "fedrl: interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_the_system_without_a_file_names_none(monkeypatch, capsys):
+    def full(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(List, "run", full)
+    assert main(["list"]) == 2
+    error = capsys.readouterr().err
+    assert error == "fedrl: No space left on device; nothing saved is lost\n"

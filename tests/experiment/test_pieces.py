@@ -100,6 +100,13 @@ def test_a_damaged_piece_is_named(tmp_path):
         directory.load("a", 5)
 
 
+def test_a_piece_that_is_whole_and_of_something_else_is_named(tmp_path):
+    directory = Pieces.open(tmp_path, SETTINGS)
+    directory.save("a", 0, 5, {"x": np.arange(4)})
+    with pytest.raises(FedrlError, match=r"00000000-00000005.npz is damaged: delete it"):
+        directory.load("a", 5, lambda arrays, replicates: len(arrays["x"]) == replicates)
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     path = tmp_path / "file"
     write_atomically(path, b"old")

@@ -61,7 +61,7 @@ def test_a_run_directory_says_what_was_asked_measured_and_learnt(run):
     assert run.path.name == TINY.directory_name == f"tiny-{TINY.digest}"
     names = {file.name for file in run.path.iterdir()}
     about_it = {"experiment.toml", "about.json", "seconds.txt", "metrics.csv", "models.npz"}
-    assert names == about_it | {"checkpoints", ".lock"}
+    assert names == about_it | {"SHA256SUMS", "checkpoints", ".lock"}
     assert (run.path / "checkpoints" / f"{LEGS - 1:08d}.npz").is_file()
     assert read_experiment(run.path / "experiment.toml") == run.experiment == TINY
     about = json.loads((run.path / "about.json").read_text())
@@ -277,7 +277,7 @@ def test_two_processes_do_not_work_in_one_run(tmp_path):
     directory = RunDirectory.create(tmp_path, TINY)
     with directory.locked(), pytest.raises(FedrlError, match="another process is working in"):
         fedrl.train(TINY, out=tmp_path, progress=False)
-    assert set(contents(directory.path)) == {"experiment.toml", "about.json"}
+    assert set(contents(directory.path)) == {"experiment.toml", "about.json", "SHA256SUMS"}
 
 
 class Stopped(Exception):  # noqa: N818

@@ -8,7 +8,7 @@ from tests import obvious_numpy
 
 import fedrl
 from fedrl.papers.jin2022.cells import FIGURE2, TABLE1, TABLE2
-from fedrl.papers.jin2022.work import run_piece, summarise
+from fedrl.papers.jin2022.work import fits, run_piece, summarise
 
 
 def test_all_published_cells_are_there():
@@ -80,6 +80,11 @@ def test_a_cell_is_what_the_obvious_implementation_makes_of_the_same_problems(sl
     piece = run_piece(cell, 3, 6, seed=5)
     scaled = cell.published_scale(np.array(expected))
     np.testing.assert_allclose(piece["last"], scaled, rtol=1e-9, atol=1e-8)
+    assert fits(cell, piece, 3)
+    assert not fits(cell, piece, 4)
+    for name, array in piece.items():
+        assert not fits(cell, piece | {name: array[1:]}, 3)
+        assert not fits(cell, piece | {name: array.astype(np.float32)}, 3)
 
 
 def test_pieces_add_up_to_the_same_numbers_however_they_are_cut():

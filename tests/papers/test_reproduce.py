@@ -121,7 +121,8 @@ def test_a_finished_run_is_shown_again_without_work(tmp_path, monkeypatch):
 def test_a_cell_that_is_off_by_more_than_three_standard_errors_is_reported(tmp_path, monkeypatch):
     def wrong(cell, start, stop, seed):
         values = np.linspace(0, 1, stop - start)
-        return {"last": values, "sum": np.zeros(9, int), "sum_of_squares": np.zeros(9, int)}
+        curve = np.zeros(len(cell.schedule.recorded_at) - 1, int)
+        return {"last": values, "sum": curve, "sum_of_squares": curve}
 
     monkeypatch.setattr(work, "run_piece", wrong)
     monkeypatch.setattr(work, "_compile", lambda *_: None)

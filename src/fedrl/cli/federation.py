@@ -26,6 +26,8 @@ class Init:
     """What to train: a preset, or a TOML file (`fedrl run PRESET ... --dry-run` prints one)."""
     agents: int | None = None
     """Number of agents; as the experiment says unless given."""
+    allow_code: bool = False
+    """Import Python code that the file names as module:Class: of files you trust only."""
     deployment: Annotated[Deployment, tyro.conf.arg(name="")] = field(default_factory=Deployment)
     """How the federation is run."""
 
@@ -33,7 +35,8 @@ class Init:
         with_flower()
         from fedrl.flower.init import experiment_named, for_network, init
 
-        experiment = for_network(experiment_named(self.experiment), self.agents)
+        named = experiment_named(self.experiment, allow_code=self.allow_code)
+        experiment = for_network(named, self.agents)
         folder = init(self.folder, experiment, self.deployment)
         agents = count(experiment.agents, "agents")
         print(f"{experiment.name}: {agents}; read {folder.path}/inventory.md")

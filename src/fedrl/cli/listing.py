@@ -94,6 +94,7 @@ def _find(name: str) -> Any:
 
     groups: tuple[registry.Group, ...] = ("families", "learners", "aggregators")
     if ":" in name:
+        registry.permit(name)
         return registry.loaded(name, repr(name))
     for group in groups:
         if any(entry.name == name for entry in registry.entries(group)):

@@ -1,6 +1,9 @@
 """Entry point of the command line: arguments in, exit status out."""
 
+import shlex
+import signal
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import tyro
@@ -13,7 +16,7 @@ from fedrl.cli.federation import Agent, Federation, Server
 from fedrl.cli.listing import List
 from fedrl.cli.machines import Join
 from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show, Track
-from fedrl.errors import FedrlError
+from fedrl.errors import CodeNotAllowedError, FedrlError
 
 Others = (
     Annotated[Resume, tyro.conf.subcommand("resume")]
@@ -56,17 +59,28 @@ def main(arguments: list[str] | None = None) -> int:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
         return command.run()
+    except CodeNotAllowedError as error:
+        return _refused(f"{error}: `fedrl {shlex.join(arguments)} --allow-code`")
     except FedrlError as error:
-        print(f"fedrl: {error}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
     except OSError as error:
         # A full disk, a folder that was taken away: not a finding, and nothing to debug.
-        what = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
-        print(f"fedrl: {what}; nothing saved is lost", file=sys.stderr)
-        return 2
+        where = f": {error.filename}" if error.filename else ""
+        what = f"{error.strerror}{where}" if error.strerror else str(error)
+        return _refused(f"{what}; nothing saved is lost")
     except KeyboardInterrupt:
+        # All that is left is to leave: another one would only show where we are.
+        with suppress(ValueError):  # in other threads than the main one
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(
             "\nfedrl: interrupted; finished work is saved, and the same command continues from it",
             file=sys.stderr,
         )
         return INTERRUPTED
+
+
+def _refused(why: str) -> int:
+    """Say why, without what could be a command to the terminal: names may come out of a file."""
+    plain = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in why)
+    print(f"fedrl: {plain}", file=sys.stderr)
+    return 2

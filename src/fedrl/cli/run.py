@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
     from fedrl.trackers.registry import trackers_named
 
     name, *rest = arguments
-    default, rest = _with_kinds(_start_from(name), rest)
+    default, rest = _with_kinds(_start_from(name, allow_code="--allow-code" in rest), rest)
 
     command_type = command_with_experiment()
     try:
@@ -98,6 +98,8 @@ def command_with_experiment() -> Any:
         """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
         machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
         """Where the work is done."""
+        allow_code: bool = False
+        """Import Python code that the file names as module:Class: of files you trust only."""
         dry_run: bool = False
         """Print the experiment as TOML, and where it would go, and do nothing."""
 
@@ -141,7 +143,7 @@ def _split(word: str, flag: str) -> list[str]:
     return word.split("=", 1) if word.startswith(f"{flag}=") else [word]
 
 
-def _start_from(name: str) -> "Experiment":
+def _start_from(name: str, *, allow_code: bool) -> "Experiment":
     """A preset, or what a file says."""
     from fedrl import catalogue
     from fedrl.errors import FedrlError
@@ -156,7 +158,9 @@ def _start_from(name: str) -> "Experiment":
             f"{name} is for federations over a network only: `fedrl federation init DIR "
             f"--experiment {name}`, then `fedrl federation up DIR`"
         )
-    return read_experiment(path) if path.suffix == ".toml" or path.is_file() else preset(name)
+    if path.suffix == ".toml" or path.is_file():
+        return read_experiment(path, allow_code=allow_code)
+    return preset(name)
 
 
 def _about_folder(path: Path) -> str:

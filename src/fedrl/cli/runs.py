@@ -19,8 +19,16 @@ Folder = Annotated[Path, tyro.conf.Positional]
 Thetas = tyro.conf.UseAppendAction[tuple[tuple[float, ...], ...]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfRun:
+    """What all commands about runs have in common."""
+
+    allow_code: bool = False
+    """Import Python code that the run's settings name as module:Class: of runs you trust only."""
+
+
 @dataclass(frozen=True)
-class Resume:
+class Resume(OfRun):
     """Continue a run that was interrupted; the result is the same as if it had not been."""
 
     run_dir: Folder
@@ -35,13 +43,13 @@ class Resume:
         from fedrl.trackers.registry import trackers_named
 
         trackers = trackers_named(self.track)
-        directory = RunDirectory.open(self.run_dir)
+        directory = RunDirectory.open(self.run_dir, allow_code=self.allow_code)
         with self.machines.together():
             return carry_out_and_report([directory], [trackers], self.machines.wave)
 
 
 @dataclass(frozen=True)
-class Track:
+class Track(OfRun):
     """Show what a run has recorded in TensorBoard, Weights & Biases or MLflow.
 
     For runs, finished or not, that were not tracked from the beginning, and those of federations.
@@ -56,12 +64,12 @@ class Track:
     def run(self) -> int:
         from fedrl.training import track
 
-        track(self.run_dir, self.to)
+        track(self.run_dir, self.to, allow_code=self.allow_code)
         return 0
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(OfRun):
     """Tables and learning curves of one run, or of several side by side."""
 
     run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -76,12 +84,12 @@ class Report:
     def run(self) -> int:
         from fedrl.comparing import report
 
-        report(self.run_dirs, self.out, self.html, self.metric)
+        report(self.run_dirs, self.out, self.html, self.metric, allow_code=self.allow_code)
         return 0
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(OfRun):
     """Play the final models of a run in environments of your choice."""
 
     run_dir: Folder
@@ -102,7 +110,7 @@ class Evaluate:
         from fedrl.progress import new_console
         from fedrl.report.arms import interval
 
-        run = Run(self.run_dir)
+        run = Run(self.run_dir, allow_code=self.allow_code)
         thetas = list(dict.fromkeys(grouped(self.theta, len(run.experiment.family.varied))))
         use_compilation_cache()
         # A single training tells nothing about others, but its episodes differ from each other.
@@ -130,7 +138,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Adapt:
+class Adapt(OfRun):
     """Go on learning in new environments, with what the run's agents have learnt.
 
     Every seed of the run gets an agent in each environment. The result is a run of its own, below
@@ -162,7 +170,7 @@ class Adapt:
         from fedrl.progress import new_console
         from fedrl.report.runs import report_runs
 
-        run = Run(self.run_dir)
+        run = Run(self.run_dir, allow_code=self.allow_code)
         size = len(run.experiment.family.varied)
         thetas = grouped(self.theta, size) if self.theta else None
         use_compilation_cache()
@@ -181,7 +189,7 @@ class Adapt:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(OfRun):
     """Write a run's greedy policy as an ONNX file, for devices without JAX.
 
     Input `observation` (batch, numbers), output `action`, in the environment's own action space.
@@ -200,13 +208,14 @@ class Export:
         from fedrl.experiment.run import Run
         from fedrl.export import export
 
-        path = export(Run(self.run_dir), self.out, agent=self.agent, seed=self.seed)
+        run = Run(self.run_dir, allow_code=self.allow_code)
+        path = export(run, self.out, agent=self.agent, seed=self.seed)
         print(f"policy: {path} ({path.stat().st_size:,} bytes)")
         return 0
 
 
 @dataclass(frozen=True)
-class Show:
+class Show(OfRun):
     """Render an episode of a run's policy to a GIF."""
 
     run_dir: Folder
@@ -224,7 +233,7 @@ class Show:
         from fedrl.cli.show import render_episode
         from fedrl.experiment.run import Run
 
-        run = Run(self.run_dir)
+        run = Run(self.run_dir, allow_code=self.allow_code)
         (theta,) = grouped(self.theta, len(run.experiment.family.varied), most=1)
         use_compilation_cache()
         path, steps, total = render_episode(run, theta, self.agent, self.seed, self.out)

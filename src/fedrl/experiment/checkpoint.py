@@ -44,14 +44,14 @@ def keep(folder: Path, count: int) -> None:
 
 def load(file: Path, digest: str) -> tuple[int, int, list[Array]]:
     """(leg, trained, state) of a file; an error says why it cannot be used."""
+    arrays = read_arrays(file)
     try:
-        arrays = read_arrays(file)
         about = json.loads(str(arrays["about"]))
         leaves = [arrays[name] for name in about["leaves"]]
         version, experiment = about["format"], about["experiment"]
         leg, trained = int(about["leg"]), int(about["trained"])
-    except Exception as error:
-        raise FedrlError(f"{file} is damaged or not a checkpoint ({error})") from None
+    except Exception:
+        raise FedrlError(f"{file} is damaged or no checkpoint") from None
     if version != FORMAT:
         raise FedrlError(f"{file} is a checkpoint of another version of fedrl")
     if experiment != digest:

@@ -54,7 +54,7 @@ def carry_out(
         if directory.finished:
             with while_tracked:
                 return
-        directory.refuse_if_changed()
+        directory.refuse_if_changed(watcher.warn)
         directory.sweep()
         experiment = directory.experiment
         legs = list(plan(experiment))

@@ -56,7 +56,7 @@ def follow(address: str, hosts: int, host: int, say: Callable[[str], None]) -> N
                 distributed.shutdown()
                 return
             if message["do"] == "carry out":
-                experiment = from_toml(message["experiment"])
+                experiment = from_toml(message["experiment"], allow_code=True)  # of our leader
                 say(f"{experiment.name}: as host {host} of {hosts}")
                 carried = Sharded(experiment, _start_from(experiment, arrays))
                 continue

@@ -18,6 +18,7 @@ COLUMNS = (
     "metric",
     "value",
 )
+DTYPES = {"seed": "int64", "round": "int64", "updates": "int64", "agent": "str", "value": "float64"}
 AVERAGE = "average"
 TRAIN, HELD_OUT, LEARNING = "train", "held-out", "learning"
 RETURN, DISCOUNTED = "return", "discounted_return"

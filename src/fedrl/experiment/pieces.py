@@ -7,7 +7,7 @@ replicates start..stop-1 of a part. A piece appears under its name only when it 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedrl.experiment.files import (
     Arrays,
     locked,
     read_arrays,
+    refuse_links,
     write_arrays,
     write_atomically,
 )
@@ -46,6 +47,7 @@ class Pieces:
                 stale.unlink()
             if existing.exists():
                 _refuse_other_settings(path, _read_settings(existing), wanted)
+                refuse_links(path)
             elif any(path.iterdir()):
                 raise FedrlError(
                     f"--out {path} is not empty and has no {SETTINGS}, so it is not a folder of "
@@ -89,8 +91,13 @@ class Pieces:
                 yield first, min(first + size, start)
             done = max(done, stop)
 
-    def load(self, part: str, total: int) -> list[Arrays]:
-        """The pieces of a part, in order; refused unless they make up replicates 0..total-1."""
+    def load(
+        self, part: str, total: int, fits: Callable[[Arrays, int], bool] = lambda arrays, n: True
+    ) -> list[Arrays]:
+        """The pieces of a part, in order; refused unless they make up replicates 0..total-1.
+
+        `fits` tells whether arrays can be the results of so many replicates.
+        """
         loaded = []
         done = 0
         for start, stop, file in self.pieces(part):
@@ -101,18 +108,19 @@ class Pieces:
                 )
             done = stop
             try:
-                loaded.append(read_arrays(file))
-            except Exception as error:
-                raise FedrlError(
-                    f"{file} is damaged ({error}): delete it and run the same command again"
-                ) from None
+                arrays = read_arrays(file)
+                if not fits(arrays, stop - start):
+                    raise FedrlError(f"{file} is damaged")
+            except FedrlError as error:
+                raise FedrlError(f"{error}: delete it and run the same command again") from None
+            loaded.append(arrays)
         return loaded
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise FedrlError(f"{path} does not hold settings of ours: name another folder with --out")

@@ -23,6 +23,7 @@ from fedrl.experiment.adaptation import (
 from fedrl.experiment.files import Array
 from fedrl.experiment.host_loop import Adapted, adapt_in
 from fedrl.experiment.launch import begin, go_on
+from fedrl.experiment.metrics import COLUMNS, DTYPES
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.settings import Experiment
@@ -39,8 +40,9 @@ Policy = Callable[[Any], Any]
 class Run:
     """A run directory: what was asked, measured and learnt."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._directory = RunDirectory.open(Path(path))
+    def __init__(self, path: str | Path, *, allow_code: bool = False) -> None:
+        """`allow_code`: import modules that its settings name as `module:Class`."""
+        self._directory = RunDirectory.open(Path(path), allow_code=allow_code)
 
     @property
     def path(self) -> Path:
@@ -71,7 +73,16 @@ class Run:
         import pandas as pd
 
         text = io.StringIO(self._directory.metrics_text())
-        return pd.read_csv(text, dtype={"agent": "str"})
+        try:
+            frame = pd.read_csv(text, dtype=DTYPES)
+        except (ValueError, OverflowError):
+            frame = pd.DataFrame()
+        if tuple(frame.columns) != COLUMNS:
+            raise FedrlError(
+                f"the metrics in {self.path} are damaged: take the run from a backup, or move its "
+                "folder away and run it again"
+            )
+        return frame
 
     def model(self, agent: int | None = None, seed: int = 0) -> Any:
         """Parameters of the averaged model, or of an agent that never communicated."""

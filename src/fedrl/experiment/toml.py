@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 import tomli_w
 
 from fedrl import catalogue, registry
+from fedrl.arguments import number, short
 from fedrl.errors import FedrlError, unknown_name
+from fedrl.experiment.files import read_text
 
 if TYPE_CHECKING:
     from fedrl.experiment.settings import Experiment
@@ -40,53 +42,78 @@ def flat(settings: Any) -> dict[str, bool | int | float | str]:
     return dict(found(_plain(settings), ""))
 
 
-def from_toml(text: str, source: str = "the settings") -> "Experiment":
-    """An experiment from TOML; what is not said has its default value."""
+def from_toml(text: str, source: str = "the settings", *, allow_code: bool = False) -> "Experiment":
+    """An experiment from TOML; what is not said has its default value.
+
+    `allow_code`: import modules that it names as `module:Class`.
+    """
     # Here, because it needs JAX, and readers of other settings may not.
     from fedrl.experiment.settings import Experiment
 
     _refuse_tables(text, source)
-    return settings_from(Experiment, text, source)
+    return settings_from(Experiment, text, source, allow_code=allow_code)
 
 
-def settings_from(kind: type[Settings], text: str, source: str) -> Settings:
-    """Settings of any kind from TOML."""
+def table_of(text: str, source: str, *, allow_code: bool = False) -> dict[str, Any]:
+    """TOML as a table, in which code is marked as untrusted unless it is allowed."""
     try:
         table = tomllib.loads(text)
+        return table if allow_code else _untrusted(table, source)
     except tomllib.TOMLDecodeError as error:
         raise FedrlError(f"{source} is not TOML: {error}") from None
-    settings = _value(kind, table, "")
+    except (ValueError, RecursionError):  # of Python's own limits
+        raise FedrlError(
+            f"{source} cannot be read: its tables are nested too deeply, or a number is too long"
+        ) from None
+
+
+def settings_from(
+    kind: type[Settings], text: str, source: str, *, allow_code: bool = False
+) -> Settings:
+    """Settings of any kind from TOML."""
+    table = table_of(text, source, allow_code=allow_code)
+    try:
+        settings = _value(kind, table, "")
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, FedrlError):
+            raise
+        raise FedrlError(f"{source} has a setting that cannot be used: {error}") from None
     assert isinstance(settings, kind)
     return settings
 
 
-def read_settings(kind: type[Settings], path: Path) -> Settings:
+def read_settings(kind: type[Settings], path: Path, *, allow_code: bool = False) -> Settings:
     """The settings in a file."""
-    try:
-        return settings_from(kind, path.read_text("utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedrlError(f"cannot read {path}: {error}") from None
+    return settings_from(kind, read_text(path), str(path), allow_code=allow_code)
 
 
-def read_experiment(path: Path) -> "Experiment":
+def read_experiment(path: Path, *, allow_code: bool = False) -> "Experiment":
     """The experiment in a file."""
-    try:
-        return from_toml(path.read_text("utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedrlError(f"cannot read {path}: {error}") from None
+    return from_toml(read_text(path), str(path), allow_code=allow_code)
+
+
+def about_tables(table: dict[str, Any]) -> bool:
+    """Whether settings describe an experiment on tables; their family tells."""
+    family = table.get("family")
+    return isinstance(family, dict) and str(family.get(KIND)) in catalogue.TABULAR_FAMILIES
 
 
 def _refuse_tables(text: str, source: str) -> None:
     """Say which commands are for experiments on tables."""
-    try:
-        family = tomllib.loads(text).get("family")
-    except tomllib.TOMLDecodeError:
-        return  # said by those who read it
-    if isinstance(family, dict) and str(family.get(KIND)) in catalogue.TABULAR_FAMILIES:
+    if about_tables(table_of(text, source)):
         raise FedrlError(
             f"{source} is about tables, which only federations over a network train: `fedrl "
             "federation init DIR --experiment FILE` makes one, and `fedrl report` shows it"
         )
+
+
+def _untrusted(value: Any, source: str) -> Any:
+    """The same value, with every text that could name code marked."""
+    if isinstance(value, dict):
+        return {name: _untrusted(x, source) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_untrusted(x, source) for x in value]
+    return registry.Untrusted(value, source) if isinstance(value, str) and ":" in value else value
 
 
 def _plain(value: Any) -> Any:
@@ -127,15 +154,15 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind):
         return _table(kind, value, where)
     if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise FedrlError(f"{where} must be {_in_words(kind)}, got {value!r}")
+        return number(where, value, "a number that 64 bits can hold", lambda _: True)
+    if type(value) is not kind and not (kind is str and isinstance(value, str)):
+        raise FedrlError(f"{where} must be {_in_words(kind)}, got {short(value)}")
     return value
 
 
 def _table(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise FedrlError(f"{where} must be a table of settings, got {value!r}")
+        raise FedrlError(f"{where} must be a table of settings, got {short(value)}")
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}
     given = {name: x for name, x in value.items() if name != KIND or KIND in known}
@@ -180,11 +207,11 @@ def _member(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     if not isinstance(value, list):
-        raise FedrlError(f"{where} must be a list, got {value!r}")
+        raise FedrlError(f"{where} must be a list, got {short(value)}")
     if kinds[-1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):
-        raise FedrlError(f"{where} must be a list of {len(kinds)}, got {value!r}")
+        raise FedrlError(f"{where} must be a list of {len(kinds)}, got {short(value)}")
     return tuple(_value(kind, x, where) for kind, x in zip(kinds, value, strict=True))
 
 

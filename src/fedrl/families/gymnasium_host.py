@@ -21,7 +21,7 @@ import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.families.control_family import stretched
-from fedrl.registry import imported
+from fedrl.registry import imported, permit
 
 if TYPE_CHECKING:
     from fedrl.families.gymnasium_family import GymnasiumFamily
@@ -59,6 +59,8 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     import gymnasium
 
     _, colon, function = environment.partition(":")
+    if colon:
+        permit(environment)
     try:
         if colon and function.isidentifier():
             env = imported(environment)(**keywords)

@@ -120,11 +120,11 @@ class Agent:
             leaves = [arrays[f"{i:04d}"] for i in range(about["leaves"])]
             number, metrics = int(about["round"]), about["metrics"]
             fits = about["format"] == FORMAT and about["experiment"] == self._experiment
-        except Exception as error:
+        except Exception:
             self._training = None
             raise FedrlError(
-                f"{file}, the state of this agent, is damaged ({error}): move it away, and the "
-                "agent begins anew with the server's model"
+                f"{file}, the state of this agent, is damaged and cannot be read: move it away, "
+                "and the agent begins anew with the server's model"
             ) from None
         state = self._work.restore(leaves) if fits else None
         if state is None:

@@ -1,17 +1,17 @@
 """Experiments of either kind, on networks or on tables."""
 
-import tomllib
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from fedrl.counting import count
 from fedrl.errors import FedrlError
+from fedrl.experiment.files import read_text
 from fedrl.experiment.settings import Experiment
-from fedrl.experiment.tables import TabularExperiment, TabularFamilies
-from fedrl.experiment.toml import read_settings
+from fedrl.experiment.tables import TabularExperiment
+from fedrl.experiment.toml import about_tables, read_settings, table_of
 from fedrl.federation.aggregate import Aggregator, Mean
 
 AnyExperiment = Experiment | TabularExperiment
@@ -48,18 +48,14 @@ def model_size(experiment: AnyExperiment) -> ModelSize:
     return ModelSize(len(sizes), sum(sizes), max(sizes))
 
 
-def read_experiment(path: Path) -> AnyExperiment:
-    """An experiment of either kind; the family tells which."""
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedrlError(f"cannot read {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FedrlError(f"{path} is not TOML: {error}") from None
-    family = table.get("family")
-    kind = family.get("kind") if isinstance(family, dict) else None
-    tabular = kind in {family.name for family in get_args(TabularFamilies)}
-    return read_settings(TabularExperiment, path) if tabular else read_settings(Experiment, path)
+def read_experiment(path: Path, *, allow_code: bool = False) -> AnyExperiment:
+    """An experiment of either kind; the family tells which.
+
+    `allow_code`: import modules that it names as `module:Class`.
+    """
+    if about_tables(table_of(read_text(path), str(path))):
+        return read_settings(TabularExperiment, path)
+    return read_settings(Experiment, path, allow_code=allow_code)
 
 
 def refuse_quorum(experiment: AnyExperiment, quorum: int) -> None:

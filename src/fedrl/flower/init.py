@@ -18,11 +18,11 @@ from fedrl.flower.settings import AGENT, EXPERIMENT, FEDERATION, AgentSettings, 
 PRIVATE = 0o700
 
 
-def experiment_named(name: str) -> AnyExperiment:
+def experiment_named(name: str, *, allow_code: bool = False) -> AnyExperiment:
     """A preset of either kind, or what a TOML file says."""
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
-        return read_experiment(path)
+        return read_experiment(path, allow_code=allow_code)
     if name in TABULAR_PRESETS:
         return TABULAR_PRESETS[name]
     known = [entry.name for entry in registry.entries("presets")]

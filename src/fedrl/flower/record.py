@@ -160,9 +160,8 @@ class Record:
     def _append(self, row: str) -> None:
         """To the costs of rounds; one that is done again after a kill has two rows."""
         file = self.path / COSTS
-        new = not file.exists()
-        with file.open("a") as output:
-            output.write((COST_COLUMNS + "\n" if new else "") + row + "\n")
+        before = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
+        write_atomically(file, before + f"{row}\n".encode())
 
     def failed(self, why: str) -> None:
         """Say that it ended, and why."""

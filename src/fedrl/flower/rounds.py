@@ -286,11 +286,16 @@ class Server:
         """(rounds done, model, objectives) of the newest good checkpoint."""
         for file in reversed(checkpoint.checkpoints(self._record.checkpoints)):
             try:
-                done, _, (objectives, *leaves) = checkpoint.load(file, self._record.experiment)
+                done, _, saved = checkpoint.load(file, self._record.experiment)
+                shapes = [x.shape for x in saved[1:]]
+                agents = (self._training.agents,)
+                if saved[0].shape[1:] != agents or shapes != [x.shape for x in first.values()]:
+                    raise FedrlError(f"{file} has arrays of other shapes than this experiment")
             except FedrlError as error:
                 self._log(f"{error}; looking for an older one")
                 continue
             self._log(f"going on after round {done}")
+            objectives, *leaves = saved
             return done, dict(zip(first, leaves, strict=True)), list(objectives)
         return 0, first, []
 

@@ -25,8 +25,9 @@ from fedrl.flower.work import NetworkWork, Work
 def agent_in(folder: Path) -> Agent:
     """The agent of a folder, as its owner has described it."""
     use_compilation_cache(folder / "compiled")
-    settings = read_settings(AgentSettings, folder / AGENT)
-    experiment = read_experiment(folder / EXPERIMENT)
+    # The owner of this machine has put the folder here: what it names may be imported.
+    settings = read_settings(AgentSettings, folder / AGENT, allow_code=True)
+    experiment = read_experiment(folder / EXPERIMENT, allow_code=True)
     _refuse_what_does_not_fit(settings, experiment)
     work: Work
     if not isinstance(experiment, Experiment):

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrl.errors import FedrlError
+from fedrl.experiment.files import read_text
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
 from fedrl.experiment.tables import TabularExperiment
-from fedrl.flower.experiments import read_experiment
+from fedrl.experiment.toml import about_tables, read_settings, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,5 +60,9 @@ def table_run(path: Path) -> TableRun | None:
     """The federation of tables in a folder; None if it is another kind of run, or none."""
     if not (path / EXPERIMENT).is_file():
         return None
-    experiment = read_experiment(path / EXPERIMENT)
-    return TableRun(path, experiment) if isinstance(experiment, TabularExperiment) else None
+    text = read_text(path / EXPERIMENT)
+    if not about_tables(table_of(text, str(path / EXPERIMENT))):
+        return None
+    experiment = read_settings(TabularExperiment, path / EXPERIMENT)
+    RunDirectory(path, experiment).verify(EXPERIMENT)
+    return TableRun(path, experiment)

@@ -1,5 +1,6 @@
 """`fedrl reproduce`: run what is missing, compare with what was published, draw it."""
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.pieces import Pieces
 from fedrl.papers.jin2022 import figures
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
-from fedrl.papers.jin2022.work import Measured, multiply_adds, run_cells, summarise
+from fedrl.papers.jin2022.work import Measured, fits, multiply_adds, run_cells, summarise
 from fedrl.progress import WorkProgress, new_console
 from fedrl.report.comparison import Comparison, print_comparisons, write_csv
 
@@ -80,7 +81,9 @@ def _run_missing(
             directory.save(cell.slug, start, stop, results)
             progress.latest(cell.slug)
             progress.advance(multiply_adds(cell) * (stop - start))
-    return [summarise(cell, directory.load(cell.slug, seeds)) for cell in cells]
+    return [
+        summarise(cell, directory.load(cell.slug, seeds, partial(fits, cell))) for cell in cells
+    ]
 
 
 def _report(

@@ -91,6 +91,17 @@ def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
     }
 
 
+def fits(cell: Cell, arrays: Arrays, seeds: int) -> bool:
+    """Whether `run_piece` could have made this of so many replicates of a cell."""
+    curve = (len(cell.schedule.recorded_at) - 1,)
+    expected = {
+        "last": ((seeds,), np.float64),
+        "sum": (curve, np.int64),
+        "sum_of_squares": (curve, np.int64),
+    }
+    return {name: (x.shape, x.dtype) for name, x in arrays.items()} == expected
+
+
 def _run(cell: Cell, start: int, stop: int, seed: int, schedule: Schedule) -> Outcome:
     family = cell.environments
     return run_replicates(

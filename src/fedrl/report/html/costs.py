@@ -1,17 +1,17 @@
 """What runs cost: what is communicated, and how long they took, as far as that is known."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import jax
 
+from fedrl.errors import FedrlError
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
 from fedrl.flower.experiments import AnyExperiment
-from fedrl.flower.record import COSTS
+from fedrl.flower.record import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.bars import Bar, bar_chart
 from fedrl.report.html.numbers import bytes_as_words
@@ -63,9 +63,13 @@ def costs_of(run: AnyRun) -> Costs:
     file = run.path / COSTS
     if file.exists():
         # A round that was done again after a kill has two rows: both have travelled.
-        table = pd.read_csv(io.StringIO(file.read_text("utf-8")))
+        try:
+            table = pd.read_csv(file, dtype=float)[COST_COLUMNS.split(",")]
+            rounds = int(table["round"].nunique())
+        except (ValueError, LookupError):
+            raise FedrlError(f"{file} is damaged: move it away, and costs are computed") from None
         return Costs(
-            rounds=min(int(table["round"].nunique()), experiment.rounds),
+            rounds=min(rounds, experiment.rounds),
             parameters=parameters,
             sent=float(table["bytes_sent"].sum()),
             received=float(table["bytes_received"].sum()),
