@@ -12,7 +12,7 @@ from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.tracking import tracked
-from fedrl.flower.experiments import read_experiment
+from fedrl.flower.experiments import is_tabular, read_experiment
 from fedrl.trackers.registry import trackers_named
 
 
@@ -53,9 +53,11 @@ def resume(
 def track(path: str | Path, to: Sequence[str], *, progress: bool = True) -> None:
     """Tell trackers what a run has recorded so far, be it finished or not, or a federation's."""
     trackers, folder = trackers_named(to), Path(path)
-    if not (folder / EXPERIMENT).is_file():
-        RunDirectory.open(folder)  # says what is wrong with it
-    directory = RunDirectory(folder, read_experiment(folder / EXPERIMENT))
+    file = folder / EXPERIMENT
+    if file.is_file() and is_tabular(file):
+        directory = RunDirectory(folder, read_experiment(file))
+    else:
+        directory = RunDirectory.open(folder)
     failed: list[str] = []
     say = Console(quiet=not progress, highlight=False, soft_wrap=True).print
     with directory.locked(), tracked(directory, trackers, say=say, warn=failed.append):

@@ -2,7 +2,7 @@
 
 experiment.toml   the settings
 start.npz         where the agents begin, if not from nothing: their environments and parameters
-about.json        versions and device of the process that started it
+about.json        versions and device of the process that started it; what environments look like
 metrics/          a file for each evaluation; when the run is finished, one `metrics.csv` instead
 checkpoints/      the state of everything
 seconds.txt       how long it took so far, up to the latest checkpoint
@@ -31,10 +31,12 @@ from fedrl.experiment.files import (
 )
 from fedrl.experiment.programs import Programs, Start
 from fedrl.experiment.settings import Experiment
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.stored import Looks, stored_experiment
+from fedrl.experiment.toml import to_table, to_toml
 
 EXPERIMENT, ABOUT, METRICS, MODELS = "experiment.toml", "about.json", "metrics.csv", "models.npz"
 START, THETAS, SECONDS = "start.npz", "thetas", "seconds.txt"
+ENVIRONMENTS = "environments"
 
 
 class RunDirectory:
@@ -57,14 +59,15 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             if (path / EXPERIMENT).exists():
                 found = cls.open(path)
-                if found.experiment != experiment:
+                if found.experiment.digest != experiment.digest:
                     raise FedrlError(f"{path} holds another experiment: move it away")
-                return found
+                return cls(path, experiment)
             ours = (ABOUT, START)
             if any(file.name[0] != "." and file.name not in ours for file in path.iterdir()):
                 raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
             began = {"experiment": experiment.digest, "start": _digest(begins)}
-            written = {**began, **about()}
+            looks = to_table(Looks.of(experiment.family))
+            written = {**began, ENVIRONMENTS: looks, **about()}
             write_atomically(path / ABOUT, (json.dumps(written, indent=2) + "\n").encode())
             if begins:
                 write_arrays(path / START, begins)
@@ -85,7 +88,8 @@ class RunDirectory:
         if not file.is_file():
             hint = "" if path.is_dir() else " (there is no such folder)"
             raise FedrlError(f"{path} is not a run: it has no {EXPERIMENT}{hint}")
-        return cls(path, from_toml(file.read_text("utf-8"), str(file)))
+        looks = cls(path, None).about().get(ENVIRONMENTS)
+        return cls(path, stored_experiment(file.read_text("utf-8"), str(file), looks))
 
     def start(self) -> Start | None:
         """Where its agents begin, if not from nothing."""

@@ -24,7 +24,7 @@ Settings = TypeVar("Settings")
 
 def to_toml(settings: Any) -> str:
     """All settings of a dataclass, defaults included."""
-    return tomli_w.dumps(_plain(settings))
+    return tomli_w.dumps(to_table(settings))
 
 
 def flat(settings: Any) -> dict[str, bool | int | float | str]:
@@ -37,7 +37,7 @@ def flat(settings: Any) -> dict[str, bool | int | float | str]:
             else:
                 yield f"{prefix}{name}", str(value) if isinstance(value, list) else value
 
-    return dict(found(_plain(settings), ""))
+    return dict(found(to_table(settings), ""))
 
 
 def from_toml(text: str, source: str = "the settings") -> "Experiment":
@@ -50,13 +50,29 @@ def from_toml(text: str, source: str = "the settings") -> "Experiment":
 
 def settings_from(kind: type[Settings], text: str, source: str) -> Settings:
     """Settings of any kind from TOML."""
+    settings: Settings = from_table(kind, table_of(text, source), "")
+    return settings
+
+
+def table_of(text: str, source: str) -> dict[str, Any]:
+    """What TOML says, unchecked."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FedrlError(f"{source} is not TOML: {error}") from None
-    settings = _value(kind, table, "")
+
+
+def from_table(kind: Any, table: Any, where: str) -> Any:
+    """Settings of any kind from a table; `where` is the name of the table in errors."""
+    settings = _value(kind, table, where)
     assert isinstance(settings, kind)
     return settings
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """All settings of a dataclass as a table."""
+    table: dict[str, Any] = _plain(settings)
+    return table
 
 
 def read_settings(kind: type[Settings], path: Path) -> Settings:
@@ -75,6 +91,9 @@ def read_experiment(path: Path) -> "Experiment":
 
 
 def _plain(value: Any) -> Any:
+    # Settings of a class that is not loaded (see `experiment.stored`).
+    if (table := getattr(value, "as_table", None)) is not None:
+        return table
     if is_dataclass(value):
         tagged = _tag(type(value))
         present = {f.name: getattr(value, f.name) for f in fields(value)}
@@ -135,6 +154,8 @@ def _table(kind: Any, value: Any, where: str) -> Any:
 
 def _registered(base: Any, value: Any, where: str) -> Any:
     """Settings of a kind that anybody may add to."""
+    if isinstance(value, base):
+        return value
     group = base.registered_in
     kind = value.get(KIND) if isinstance(value, dict) else None
     if not isinstance(kind, str):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,9 @@ import numpy as np
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.families.control_family import ControlFamily, State, Varied
+
+if TYPE_CHECKING:
+    from fedrl.families.gymnasium_host import Shape
 
 ANYTHING = (-1e30, 1e30)
 
@@ -65,7 +68,7 @@ class GymnasiumFamily(ControlFamily):
         return name, first, last
 
     def _own_time_limit(self) -> int:
-        longest: int | None = self._shape.time_limit
+        longest = self._shape.time_limit
         if longest is None:
             raise FedrlError(
                 f"{self.environment} does not say when an episode is too long: give a time_limit, "
@@ -74,10 +77,14 @@ class GymnasiumFamily(ControlFamily):
         return longest
 
     @cached_property
-    def _shape(self) -> Any:
+    def _shape(self) -> "Shape":
         from fedrl.families.gymnasium_host import shape_of
 
         return shape_of(self.environment, self.keywords([low for _, low, _ in self.vary]))
+
+    def take_shape(self, shape: "Shape") -> None:
+        """Look like this; no environment is made to find out."""
+        self.__dict__["_shape"] = shape
 
     def keywords(self, theta: Any) -> dict[str, float]:
         """What an environment is made with."""
@@ -85,23 +92,19 @@ class GymnasiumFamily(ControlFamily):
 
     @property
     def observation_size(self) -> int:  # type: ignore[override]
-        size: int = self._shape.observation_size
-        return size
+        return self._shape.observation_size
 
     @property
     def actions(self) -> int:  # type: ignore[override]
-        actions: int = self._shape.actions
-        return actions
+        return self._shape.actions
 
     @property
     def continuous(self) -> bool:  # type: ignore[override]
-        continuous: bool = self._shape.continuous
-        return continuous
+        return self._shape.continuous
 
     @property
     def first_action(self) -> int:
-        first: int = self._shape.first
-        return first
+        return self._shape.first
 
     @property
     def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:

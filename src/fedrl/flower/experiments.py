@@ -14,6 +14,13 @@ AnyExperiment = Experiment | TabularExperiment
 
 def read_experiment(path: Path) -> AnyExperiment:
     """An experiment of either kind; the family tells which."""
+    if is_tabular(path):
+        return read_settings(TabularExperiment, path)
+    return read_settings(Experiment, path)
+
+
+def is_tabular(path: Path) -> bool:
+    """Whether a file has an experiment on tables."""
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -22,5 +29,4 @@ def read_experiment(path: Path) -> AnyExperiment:
         raise FedrlError(f"{path} is not TOML: {error}") from None
     family = table.get("family")
     kind = family.get("kind") if isinstance(family, dict) else None
-    tabular = kind in {family.name for family in get_args(TabularFamilies)}
-    return read_settings(TabularExperiment, path) if tabular else read_settings(Experiment, path)
+    return kind in {family.name for family in get_args(TabularFamilies)}
