@@ -149,3 +149,25 @@ def returns_nothing(theta=1.0):
 
 def breaks(theta=1.0):
     return {}["no such key"]
+
+
+LOG: list[tuple[Any, ...]] = []
+"""All that has really happened in a `Recorded` world: (theta, observation, action, reward, next
+observation, terminated)."""
+
+
+class Recorded(Line):
+    """Episodes of irregular length; what happens is written down."""
+
+    def reset(self, *, seed=None, options=None):
+        first, info = super().reset(seed=seed)
+        self.ends = int(self.np_random.integers(3, 12))
+        return first, info
+
+    def step(self, action):
+        before = self._seen()
+        seen, _, ended, cut, info = super().step(action)
+        reward = float(np.float32(self.theta + self.t / 64))
+        action = int(action) - 3
+        LOG.append((self.theta, *before.tolist(), action, reward, *seen.tolist(), ended))
+        return seen, reward, ended, cut, info

@@ -120,6 +120,10 @@ class StoredFamily(ControlFamily):
         return self.loaded.observation_bounds
 
     @property
+    def keeps_environments(self) -> bool:
+        return self.loaded.keeps_environments
+
+    @property
     def steps_on_host(self) -> bool:
         return self.loaded.steps_on_host
 
@@ -131,6 +135,7 @@ class StoredFamily(ControlFamily):
     begin = _loaded("begin")
     step_and_renew = _loaded("step_and_renew")
     observe = _loaded("observe")
+    rejoin = _loaded("rejoin")
     draw = _loaded("draw")
     check = _loaded("check")
     raise_trouble = _loaded("raise_trouble")

@@ -137,6 +137,15 @@ class GymnasiumFamily(ControlFamily):
         if trouble is not None:
             raise trouble
 
+    @property
+    def keeps_environments(self) -> bool:
+        return True
+
+    def rejoin(self, state: State, constants: jax.Array, reset: State) -> tuple[State, jax.Array]:
+        from fedrl.families.gymnasium_host import rejoin
+
+        return rejoin(self, state, constants, reset)
+
     def constants(self, theta: jax.Array) -> jax.Array:
         return theta
 

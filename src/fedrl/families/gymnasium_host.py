@@ -2,14 +2,14 @@
 
 Unlike the robots these cannot be put into arrays: the host keeps them, and a state says which one
 it is. A state that another process has made, before a run was resumed, names an environment that is
-no longer there; it goes on with a new episode.
+no longer there. `rejoin` finds that out, before an action is chosen, and begins a new episode.
 
 A state: process, number, seed in two parts, steps, then the observation.
 """
 
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -144,6 +144,8 @@ class Hall:
         self._family = family
         self._process = int(np.random.SeedSequence().generate_state(1)[0] % (_MOST - 1)) + 1
         self._taken: dict[int, Any] = {}
+        self._states: dict[int, Array] = {}
+        """Where the environments that are taken are."""
         self._free: dict[bytes, list[Any]] = {}
         self._next = 0
         self._lock = threading.Lock()
@@ -162,6 +164,16 @@ class Hall:
         self._taken[number] = env
         return self._first(env, number, state[[HIGH, LOW]], theta)
 
+    def rejoin(self, theta: Array, state: Array, seed: Array) -> Array:
+        """(whether a new episode has begun, state): the same if the environment is still there."""
+        number = int(state[NUMBER]) if state[PROCESS] == self._process else None
+        if number is None or number not in self._taken:
+            return np.append(1.0, self.begin(theta, seed))
+        if np.array_equal(self._states[number], state, equal_nan=True):
+            return np.append(0.0, state)
+        # It has moved on since, with a later state than the one that is taken up again.
+        return np.append(1.0, self._first(self._taken[number], number, seed[[HIGH, LOW]], theta))
+
     def _name(self, theta: Array) -> str:
         return f"{self._family.environment} with {self._family.keywords(theta)}"
 
@@ -169,7 +181,10 @@ class Hall:
         """(reward, terminated, state after, state renewed); without a seed it ends for good."""
         family = self._family
         if state[PROCESS] != self._process or int(state[NUMBER]) not in self._taken:
-            state = self.begin(theta, state)
+            raise FedrlError(
+                f"a state of {self._name(theta)} is of an environment that is not in this process: "
+                "begin an episode with reset() and begin()"
+            )
         number = int(state[NUMBER])
         env = self._taken[number]
         what = self._name(theta)
@@ -180,11 +195,11 @@ class Hall:
         after[HEAD:] = np.asarray(seen, np.float32)
         # Shorter limits of its own are cuts as well: what follows is a new episode.
         over = terminated or truncated or after[STEPS] >= family.time_limit
-        renewed = after
+        self._states[number] = renewed = after
         if over and seed is not None:
             renewed = self._first(env, number, seed, theta)
         elif over:
-            del self._taken[number]
+            del self._taken[number], self._states[number]
             with self._lock:
                 self._free.setdefault(theta.tobytes(), []).append(env)
         told = [_reward(what, reward), float(terminated), float(over and not terminated)]
@@ -194,7 +209,9 @@ class Hall:
         with _asked(self._name(theta), "reset"):
             seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
-        return np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
+        state = np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
+        self._states[number] = state
+        return state
 
 
 @cache
@@ -221,6 +238,20 @@ def begin(family: "GymnasiumFamily", state: jax.Array, theta: jax.Array) -> jax.
     return begun
 
 
+def rejoin(
+    family: "GymnasiumFamily", state: jax.Array, theta: jax.Array, reset: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The state, or the first one of a new episode where there is no such environment; which."""
+    row = jnp.concatenate([theta, state, reset])
+    told = jax.pure_callback(
+        partial(_rejoin_rows, family),
+        jnp.zeros(1 + state.size),
+        row,
+        vmap_method="broadcast_all",
+    )
+    return told[1:], told[0] > 0
+
+
 def step(
     family: "GymnasiumFamily",
     state: jax.Array,
@@ -240,34 +271,52 @@ def step(
 
 
 def _begin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
-    rows = np.asarray(rows)
-    flat = rows.reshape(-1, rows.shape[-1])
-    v, place = len(family.vary), hall(family)
-    begun = np.full((len(flat), flat.shape[-1] - v), np.nan, np.float32)
-    try:
-        for i, row in enumerate(flat if place.trouble is None else ()):
-            begun[i] = place.begin(row[:v], row[v:])
-    except FedrlError as error:
-        place.trouble = error
-    return begun.reshape(*rows.shape[:-1], -1)
+    v = len(family.vary)
+    size = HEAD + family.observation_size
+    return _each(family, rows, size, lambda place, row: place.begin(row[:v], row[v:]))
+
+
+def _rejoin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
+    v, size = len(family.vary), HEAD + family.observation_size
+
+    def of_row(place: Hall, row: Array) -> Array:
+        return place.rejoin(row[:v], row[v : v + size], row[v + size :])
+
+    return _each(family, rows, 1 + size, of_row)
 
 
 def _step_rows(family: "GymnasiumFamily", renews: bool, rows: Any) -> Array:
-    rows = np.asarray(rows)
-    flat = rows.reshape(-1, rows.shape[-1])
     v, u = len(family.vary), family.remembered[1]
     size = HEAD + family.observation_size
+
+    def of_row(place: Hall, row: Array) -> Array | None:
+        state = row[v + u : v + u + size]
+        if np.isnan(state[NUMBER]):  # waiting, or over in an evaluation
+            return None
+        seed = row[v + u + size :] if renews else None
+        return place.step(row[:v], row[v : v + u], state, seed)
+
+    return _each(family, rows, 3 + 2 * size, of_row)
+
+
+def _each(
+    family: "GymnasiumFamily",
+    rows: Any,
+    width: int,
+    of_row: Callable[[Hall, Array], Array | None],
+) -> Array:
+    """What comes of every row; no numbers where nothing does, and after something went wrong."""
+    rows = np.asarray(rows)
+    flat = rows.reshape(-1, rows.shape[-1])
     place = hall(family)
-    told = np.full((len(flat), 3 + 2 * size), np.nan, np.float32)
+    told = np.full((len(flat), width), np.nan, np.float32)
     try:
         for i, row in enumerate(flat if place.trouble is None else ()):
-            state = row[v + u : v + u + size]
-            if not np.isnan(state[NUMBER]):  # over, in an evaluation
-                seed = row[v + u + size :] if renews else None
-                told[i] = place.step(row[:v], row[v : v + u], state, seed)
+            if (found := of_row(place, row)) is not None:
+                told[i] = found
     except FedrlError as error:
         place.trouble = error
-    return told.reshape(*rows.shape[:-1], -1)
+    return told.reshape(*rows.shape[:-1], width)
 
 
 def executed(space: Any, action: Array) -> Any:
