@@ -1,6 +1,6 @@
 """Any Gymnasium environment as a family: theta is what it is made with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -184,9 +184,15 @@ class GymnasiumFamily(ControlFamily):
         self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raise FedrlError(
-            "a Gymnasium environment cannot be drawn from its observation: make it with "
-            'render_mode="rgb_array", step it with run.policy() and render it yourself'
+            "a Gymnasium environment cannot be drawn from its observation: `fedrl show` makes one "
+            'with render_mode="rgb_array" and uses its own rendering'
         )
+
+    def rendered(self, theta: Sequence[float]) -> Any:
+        """The environment of a theta, with pictures."""
+        from fedrl.families.gymnasium_host import make_rendered
+
+        return make_rendered(self.environment, self.keywords(self.check_theta(theta)))
 
 
 def gymnasium(

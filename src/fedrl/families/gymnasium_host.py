@@ -58,19 +58,22 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     """An environment, by id or from a function."""
     import gymnasium
 
-    _, colon, function = environment.partition(":")
+    module, colon, function = environment.partition(":")
+    maker: Callable[..., Any] | None = None
     try:
         if colon and function.isidentifier():
-            env = imported(environment)(**keywords)
+            maker = imported(environment)
+            env = maker(**keywords)
         else:
-            env = gymnasium.make(environment, disable_env_checker=True, **keywords)
-    except Exception as error:  # whatever somebody's module does
+            maker = partial(gymnasium.make, environment, disable_env_checker=True)
+            if colon:  # found from the folder of the command, as all modules are
+                imported(f"{module}:__name__")
+            env = maker(**keywords)
+    except Exception as error:  # an author's module may raise anything
         given = f" with {keywords}" if keywords else ""
         raise FedrlError(
-            f"cannot make the environment {environment!r}{given} ({_in_a_line(error)}): give the "
-            "id of a registered one (module:id imports the module that registers it), or "
-            "module:function for a function that returns it, and keywords that it has. Python "
-            "must find the module: run from its folder, or install it"
+            f"cannot make the environment {environment!r}{given} ({_in_a_line(error)}): "
+            f"{_advice(error, module, maker, bool(keywords))}"
         ) from None
     if not all(hasattr(env, name) for name in ("observation_space", "action_space", "step")):
         raise FedrlError(
@@ -78,6 +81,55 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
             "that makes one must return it"
         )
     return env
+
+
+def make_rendered(environment: str, keywords: dict[str, Any]) -> Any:
+    """An environment whose `render` returns pictures, reset; one without pictures is refused."""
+    try:
+        env = make(environment, {**keywords, "render_mode": "rgb_array"})
+        env.reset(seed=0)
+        picture = env.render()
+    except Exception as error:  # an author's module may raise anything
+        raise FedrlError(_no_pictures(environment, _in_a_line(error))) from None
+    if np.ndim(picture) != 3 or np.shape(picture)[2] != 3 or picture.dtype != np.uint8:
+        got = (
+            f"render() returned {type(picture).__name__}, not an array (height, width, 3) of bytes"
+        )
+        raise FedrlError(_no_pictures(environment, got))
+    return env
+
+
+def _no_pictures(environment: str, why: str) -> str:
+    return (
+        f'{environment} cannot be shown, since it does not render with render_mode="rgb_array" '
+        f"({why}): it, or the function that makes it, must take the keyword render_mode, and "
+        "render() must return a picture"
+    )
+
+
+def _advice(error: Exception, module: str, maker: Any, varies: bool) -> str:
+    """What to do about an environment that cannot be made; `maker`: what the name led to."""
+    from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
+
+    if isinstance(error, UnregisteredEnv):
+        return (
+            "give the id of a registered one (module:id imports the module that registers it), or "
+            "module:function for a function that returns it"
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name == module:
+        return "Python must find the module: run from its folder, or install it"
+    if isinstance(error, (DependencyNotInstalled, ImportError)):
+        return "install what it needs"
+    if not callable(maker):
+        return "module:function must name a function that returns it"
+    if isinstance(error, TypeError) and "argument" in str(error):
+        return "family.vary must name keywords that it has, and all that it needs"
+    if varies:
+        return (
+            "it must take every value of the ranges in family.vary, also both ends: make them "
+            "smaller, or mend the environment"
+        )
+    return "it must be made without an error: mend the environment"
 
 
 def _in_a_line(error: Exception) -> str:
@@ -104,6 +156,16 @@ def _reward(what: str, reward: Any) -> float:
     if np.ndim(reward) or not isinstance(reward, (int, float, np.number, np.ndarray)):
         raise FedrlError(f"{what} gave the reward {reward!r}, which is not one number")
     return float(reward)
+
+
+def observed(what: str, seen: Any, size: int) -> Array:
+    """An observation in 32 bits; one of another shape than at the beginning is refused."""
+    if np.shape(seen) != (size,):
+        raise FedrlError(
+            f"{what} gave an observation of shape {np.shape(seen)}, and its policy sees ({size},): "
+            "an environment must always give observations of the shape of its observation_space"
+        )
+    return np.asarray(seen, np.float32)
 
 
 @cache
@@ -192,7 +254,7 @@ class Hall:
             seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
-        after[HEAD:] = np.asarray(seen, np.float32)
+        after[HEAD:] = observed(what, seen, family.observation_size)
         # Shorter limits of its own are cuts as well: what follows is a new episode.
         over = terminated or truncated or after[STEPS] >= family.time_limit
         self._states[number] = renewed = after
@@ -206,10 +268,12 @@ class Hall:
         return np.concatenate([told, after, renewed]).astype(np.float32)
 
     def _first(self, env: Any, number: int, seed: Array, theta: Array) -> Array:
-        with _asked(self._name(theta), "reset"):
+        what = self._name(theta)
+        with _asked(what, "reset"):
             seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
-        state = np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
+        vector = observed(what, seen, self._family.observation_size)
+        state = np.concatenate([head, vector]).astype(np.float32)
         self._states[number] = state
         return state
 
