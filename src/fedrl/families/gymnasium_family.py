@@ -51,7 +51,7 @@ class GymnasiumFamily(ControlFamily):
         if not self.vary:
             raise FedrlError(
                 "family.vary is empty, so all environments would be the same: name at least one "
-                'keyword of the environment and its range, as in vary={"gravity": (-12, -4)}'
+                'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
             )
         object.__setattr__(self, "vary", tuple(self._range(*one) for one in self.vary))
         if self.time_limit == 0:
@@ -214,7 +214,7 @@ def gymnasium(
 
     """
     if not isinstance(vary, Mapping):
-        raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-12, -4)}}: {vary!r}')
+        raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-11.9, -4)}}: {vary!r}')
     for name, ends in vary.items():
         if not isinstance(ends, (tuple, list)) or len(ends) != 2:
             raise FedrlError(f"the range of {name} must be two numbers, got {ends!r}")
