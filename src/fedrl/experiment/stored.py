@@ -5,7 +5,7 @@ look at a run; the module is imported when an environment is needed.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -67,17 +67,13 @@ class StoredFamily(ControlFamily):
     """
 
     settings: str
-    """The table of its settings, as JSON."""
+    """The table of its settings, as JSON: what is compared."""
     looks: Looks
+    as_table: dict[str, Any] = field(compare=False, repr=False)
+    """The settings as they were read."""
 
     def __post_init__(self) -> None:
         """Leave everything as it was stored."""
-
-    @property
-    def as_table(self) -> dict[str, Any]:
-        """The settings as they were stored."""
-        table: dict[str, Any] = json.loads(self.settings)
-        return table
 
     @cached_property
     def loaded(self) -> ControlFamily:
@@ -168,7 +164,7 @@ def _family(table: dict[str, Any], looks: Looks) -> Any:
         return family
     if not isinstance(kind, str) or type(limit) is not int or registry.is_loaded("families", kind):
         return table
-    return StoredFamily(time_limit=limit, settings=json.dumps(table), looks=looks)
+    return StoredFamily(time_limit=limit, settings=json.dumps(table), looks=looks, as_table=table)
 
 
 def _shape(looks: Looks) -> Shape:
