@@ -143,9 +143,74 @@ class Bursts(Line):
         return super().step(action)
 
 
+class Drawn(Line):
+    """Pictures whose brightness is the step; cut off by itself after five of them."""
+
+    def __init__(self, theta=1.0, render_mode=None):
+        super().__init__(theta, cut=5)
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.full((40, 60, 3), 50 * self.t, np.uint8) if self.render_mode else None
+
+
+class DrawsNothing(Drawn):
+    def render(self):
+        return None
+
+
+class Grows(Line):
+    """Observes more after a while."""
+
+    def _seen(self):
+        return np.zeros(2 if self.t < 7 else 3, np.float32)
+
+
+class Late(Line):
+    """Of another shape when its second episode begins."""
+
+    episodes = 0
+
+    def __init__(self, theta=1.0):
+        super().__init__(theta, ends=7)
+
+    def reset(self, *, seed=None, options=None):
+        seen, info = super().reset(seed=seed)
+        self.episodes += 1
+        return (np.zeros((2, 1)) if self.episodes > 3 else seen), info
+
+
+def below_three(theta=1.0):
+    """Refuses one end of the usual range."""
+    assert theta < 3, f"theta must be below 3, got {theta}"
+    return Line(theta, cut=5)
+
+
 def returns_nothing(theta=1.0):
     Line(theta)
 
 
 def breaks(theta=1.0):
     return {}["no such key"]
+
+
+LOG: list[tuple[Any, ...]] = []
+"""All that has really happened in a `Recorded` world: (theta, observation, action, reward, next
+observation, terminated)."""
+
+
+class Recorded(Line):
+    """Episodes of irregular length; what happens is written down."""
+
+    def reset(self, *, seed=None, options=None):
+        first, info = super().reset(seed=seed)
+        self.ends = int(self.np_random.integers(3, 12))
+        return first, info
+
+    def step(self, action):
+        before = self._seen()
+        seen, _, ended, cut, info = super().step(action)
+        reward = float(np.float32(self.theta + self.t / 64))
+        action = int(action) - 3
+        LOG.append((self.theta, *before.tolist(), action, reward, *seen.tolist(), ended))
+        return seen, reward, ended, cut, info

@@ -240,7 +240,10 @@ def test_an_unknown_name_has_a_suggestion(capsys):
         (["--learner"], "--learner needs a name: one of ddpg, dqn, ppo"),
         (["--learner", "dqm"], "did you mean 'dqn'"),
         (["--learner=ddpg"], "cartpoles has discrete actions, which ddpg does not learn"),
-        (["--family", "gymnasium"], "has settings that must be given: write them into a TOML"),
+        (
+            ["--family", "gymnasium"],
+            "settings that must be given: give them as --family.SETTING",
+        ),
     ],
 )
 def test_a_kind_that_does_not_fit_is_refused(arguments, message, capsys):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrl.families.control_family import ControlFamily, State
+from fedrl.families.control_family import ControlFamily, State, without_idle
 from fedrl.keys import numbered
 
 Policy = Callable[[Any, jax.Array], jax.Array]
@@ -100,8 +100,7 @@ def _play(
         states, reward, terminated = step(states, actions)
         earned = jnp.where(alive, reward, 0.0)
         alive = alive & ~terminated
-        # What is over need not be simulated any more: a host may leave out what is not a number.
-        states = jax.tree.map(lambda leaf: _where_alive(alive, leaf), states)
+        states = without_idle(alive, states)
         return (
             t + 1,
             discount * gamma,
@@ -119,7 +118,3 @@ def _play(
     start = (jnp.int32(0), jnp.float32(1), states, zeros == 0, zeros, zeros)
     *_, total, discounted = jax.lax.while_loop(goes_on, play, start)
     return Returns(total, discounted)
-
-
-def _where_alive(alive: jax.Array, leaf: jax.Array) -> jax.Array:
-    return jnp.where(alive.reshape(*alive.shape, *(1,) * (leaf.ndim - alive.ndim)), leaf, jnp.nan)

@@ -86,6 +86,16 @@ def load(group: Group, name: str) -> Any:
     return loaded(entry.target, f"{SINGULAR[group]} {name!r} of {entry.package}")
 
 
+def is_loaded(group: Group, name: str) -> bool:
+    """Whether `load` imports nothing that other people wrote, or nothing anew."""
+    if ":" in name:
+        return name.partition(":")[0] in sys.modules
+    found = [entry for entry in entries(group) if entry.name == name]
+    return all(
+        entry.package == "fedrl" or entry.target.partition(":")[0] in sys.modules for entry in found
+    )
+
+
 def name_of(group: Group, kind: type) -> str:
     """By which name `load` finds a class again."""
     name: str = getattr(kind, "name", kind.__name__)

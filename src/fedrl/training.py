@@ -6,12 +6,14 @@ from pathlib import Path
 
 from fedrl.arguments import of_kind
 from fedrl.errors import FedrlError
+from fedrl.experiment.files import read_text
 from fedrl.experiment.launch import begin, go_on
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
 from fedrl.experiment.settings import Experiment
+from fedrl.experiment.tables import TabularExperiment
+from fedrl.experiment.toml import about_tables, read_settings, table_of
 from fedrl.experiment.tracking import tracked
-from fedrl.flower.experiments import read_experiment
 from fedrl.progress import new_console
 from fedrl.trackers.registry import trackers_named
 
@@ -63,11 +65,12 @@ def track(
     `allow_code`: import modules that its settings name as `module:Class`.
     """
     trackers, folder = trackers_named(to), Path(path)
-    if not (folder / EXPERIMENT).is_file():
-        RunDirectory.open(folder)  # says what is wrong with it
-    directory = RunDirectory(folder, None)
-    directory.verify(EXPERIMENT)
-    directory.experiment = read_experiment(folder / EXPERIMENT, allow_code=allow_code)
+    file = folder / EXPERIMENT
+    if file.is_file() and about_tables(table_of(read_text(file), str(file))):
+        directory = RunDirectory(folder, read_settings(TabularExperiment, file))
+        directory.verify(EXPERIMENT)
+    else:
+        directory = RunDirectory.open(folder, allow_code=allow_code)
     failed: list[str] = []
     say = partial(new_console(quiet=not progress).print, highlight=False, soft_wrap=True)
     with directory.locked(), tracked(directory, trackers, say=say, warn=failed.append):

@@ -14,6 +14,7 @@ from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.families import GymnasiumFamily
 from tiny import TINY
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
@@ -96,6 +97,29 @@ def test_an_experiment_on_tables_is_for_federations(tmp_path, capsys):
     error = refused(["run", str(file)], capsys)
     assert f"{file} is about tables" in error
     assert "fedrl federation init" in error
+
+
+@pytest.mark.parametrize("low", ["-0.01", "0"])
+def test_a_family_without_defaults_takes_its_settings_from_the_command_line(
+    tmp_path, monkeypatch, capsys, low
+):
+    monkeypatch.chdir(tmp_path)
+    own = ["--family.environment", "MountainCar-v0", "--family.vary", "goal_velocity", low, "0.02"]
+    for first, second in ((["--family", "gymnasium"], own), (["--family=gymnasium"], own)):
+        arguments = [*first, "--seeds", "2", *second, "--E", "50"]
+        assert main(["run", "cartpoles-dqnavg", "--dry-run", *arguments]) == 0
+        experiment = from_toml(capsys.readouterr().out)
+        family = experiment.family
+        assert family == GymnasiumFamily(
+            environment="MountainCar-v0", vary=(("goal_velocity", float(low), 0.02),)
+        )
+        assert (experiment.seeds, experiment.E, family.time_limit) == (2, 50, 200)
+
+
+def test_a_family_without_defaults_says_what_it_needs(capsys):
+    said = refused(["run", "cartpoles-dqnavg", "--family", "gymnasium"], capsys)
+    assert "--family gymnasium has settings that must be given: give them as --family." in said
+    assert "family.vary is empty" in said
 
 
 def test_a_run_without_a_preset_is_explained(capsys):

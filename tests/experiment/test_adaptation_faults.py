@@ -62,6 +62,27 @@ def test_training_does_not_begin_from_the_same_states_after_each_evaluation(tmp_
     assert len(set(starts)) == len(starts)
 
 
+def test_every_evaluation_in_an_environment_has_starts_of_its_own_the_same_for_all_methods(
+    tmp_path,
+):
+    run = publish(PERSONAL, tmp_path)
+    starts = []
+
+    class Looks(gymnasium.Wrapper):
+        def reset(self, *, seed=None, **more):
+            starts[-1].append(seed)
+            return super().reset(seed=seed, **more)
+
+    for method in ("e-update", "n-update"):
+        starts.append([])
+        env = Looks(gymnasium.make("CartPole-v1"))
+        run.adapt(env, method=method, updates=4, every=2, episodes=3, progress=False)
+    one, other = ([seed for seed in seeds if seed is not None] for seeds in starts)
+    assert one == other
+    # Three evaluations, and training before each of them but the first, and after the last.
+    assert len(set(one)) == len(one) == 3 * 3 + 1 + 2
+
+
 def test_adaptations_to_other_thetas_are_not_paired(tmp_path):
     run = publish(PERSONAL, tmp_path)
     one, other = (arms_of(run.adapt(t, **PHI))[0] for t in ([0.25, 1.5], [1.0, 1.7]))

@@ -1,5 +1,6 @@
 """Gymnasium environments in our engine, against the environments themselves."""
 
+import re
 from dataclasses import replace
 
 import gymnasium
@@ -7,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import fedrl
 import gymnasium_worlds
 from fedrl import Experiment, FedrlError, train
+from fedrl.cli.main import main
 from fedrl.evaluate import greedy_returns
 from fedrl.experiment.driver import carry_out
 from fedrl.experiment.launch import begin as begin_runs
@@ -198,7 +201,7 @@ def test_ppo_learns_in_it(tmp_path):
         ("Forgotten", r"step of .* raised ZeroDivisionError.*gymnasium_worlds\.py, line"),
         ("returns_nothing", "returned None, which is not a Gymnasium environment"),
         ("breaks", "KeyError: 'no such key'; gymnasium_worlds.py, line"),
-        ("nothing", "cannot make.*module:function"),
+        ("nothing", "cannot make.*module:function must name a function"),
     ],
 )
 def test_what_cannot_be_learnt_in_is_refused_and_says_why(tmp_path, name, message):
@@ -211,7 +214,7 @@ def test_what_cannot_be_learnt_in_is_refused_and_says_why(tmp_path, name, messag
     ("arguments", "message"),
     [
         ({"environment": "NoSuch-v9"}, "cannot make the environment 'NoSuch-v9'"),
-        ({"vary": {"nonsense": (0, 1)}}, "keywords that it has"),
+        ({"vary": {"nonsense": (0, 1)}}, "must name keywords that it has"),
         ({"vary": {}}, "all environments would be the same"),
         ({"vary": {"theta": 3}}, "range of theta must be two numbers"),
         ({"vary": {"theta": (2, 1)}}, "the smaller one first"),
@@ -232,6 +235,36 @@ def test_an_environment_that_breaks_in_a_training_is_named(tmp_path):
     said = str(caught.value)
     assert "step of gymnasium_worlds:Bursts with {'theta': " in said
     assert "raised ValueError: the tank has burst; gymnasium_worlds.py, line " in said
+
+
+@pytest.mark.parametrize(("name", "shape"), [("Grows", r"\(3,\)"), ("Late", r"\(2, 1\)")])
+def test_a_shape_that_changes_in_a_training_is_named(tmp_path, name, shape):
+    said = rf"^gymnasium_worlds:{name} with .* gave an observation of shape {shape}, .* sees \(2,\)"
+    with pytest.raises(FedrlError, match=said):
+        train(experiment(world(name)), out=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "vary", "advice"),
+    [
+        ("NoSuch-v9", "theta", "give the id of a registered one"),
+        ("no_such_module:make", "theta", "Python must find the module: run from its folder"),
+        ("no_such_module:Id-v0", "theta", "Python must find the module: run from its folder"),
+        ("gymnasium_worlds:no_such", "theta", "module:function must name a function"),
+        ("gymnasium_worlds:LOG", "theta", "module:function must name a function"),
+        ("gymnasium_worlds:line", "gravity", "family.vary must name keywords that it has"),
+        ("MountainCar-v0", "gravity", "family.vary must name keywords that it has"),
+        ("gymnasium_worlds:below_three", "theta", "it must take every value .* both ends"),
+    ],
+)
+def test_the_advice_about_an_environment_that_cannot_be_made_fits_the_cause(
+    environment, vary, advice
+):
+    family = fedrl.families.gymnasium(environment, vary={vary: (1, 3)}, time_limit=9)
+    with pytest.raises(FedrlError, match=advice) as caught:
+        family.check()
+    others = ("registered one", "must find the module", "must name", "both ends")
+    assert sum(other in str(caught.value) for other in others) == 1
 
 
 @pytest.mark.parametrize("name", ["line", "steered"])
@@ -258,3 +291,34 @@ def test_a_time_limit_of_the_environment_is_taken_over():
     family = GymnasiumFamily(environment="MountainCar-v0", vary=(("goal_velocity", 0.0, 0.01),))
     assert family.time_limit == 200
     assert [varied.name for varied in family.varied] == ["goal_velocity"]
+
+
+def test_an_episode_is_shown_in_the_environments_own_pictures(tmp_path, capsys):
+    run = train(experiment(world("Drawn"), updates=20), out=tmp_path, progress=False)
+    capsys.readouterr()
+    assert main(["show", str(run.path), "--theta", "1.5"]) == 0
+    path = run.path / "figures" / "episode-1.5-seed0.gif"
+    # Each of five steps is worth theta.
+    assert capsys.readouterr().out == f"5 steps, return 7.5: {path}\n"
+    with Image.open(path) as gif:
+        assert (gif.size, gif.n_frames) == ((30, 20), 6)
+        shown = []
+        for frame in range(6):
+            gif.seek(frame)
+            shown.append(gif.convert("RGB").getpixel((3, 3))[0])
+    assert shown == [0, 50, 100, 150, 200, 250]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("cut", "unexpected keyword argument 'render_mode'"),
+        ("DrawsNothing", "render\\(\\) returned NoneType"),
+    ],
+)
+def test_an_environment_without_pictures_is_refused_and_says_why(tmp_path, capsys, name, why):
+    run = train(experiment(world(name), updates=20), out=tmp_path, progress=False)
+    assert main(["show", str(run.path), "--theta", "1.5"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(f"gymnasium_worlds:{name} cannot be shown.*rgb_array.*{why}", said)
+    assert not (run.path / "figures").exists()

@@ -225,8 +225,10 @@ def test_an_evaluation_is_the_mean_return_of_greedy_episodes_and_tells_what_was_
     assert second["updates"] == 13
     assert second["explored_return"] == STEPS
     assert work.evaluate(state, 13)[1].keys() == first.keys()
-    # Every time from the same beginnings.
-    assert np.array_equal(work.env.done[0][0], work.env.done[played + 20][0])
+    # From fresh beginnings, which depend on how long it was trained alone.
+    first, second, again = (work.env.done[at][0] for at in (0, played + 20, 2 * played + 20))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(second, again)
 
 
 def test_models_replace_what_is_shared_and_nothing_else():
@@ -296,6 +298,28 @@ def test_killed_and_started_again_it_goes_on_to_the_last_bit(tmp_path, memory):
     assert len({seeds[3], seeds[4], seeds[8]}) == 3
 
 
+def test_every_evaluation_has_starts_of_its_own_and_none_is_one_of_the_training():
+    work = work_in()
+    state = work.begin({})
+    starts = []
+    for trained in (0, 10, 20):
+        work.env.seeds.clear()
+        work.evaluate(state, trained)
+        starts += work.env.seeds
+        assert len(work.env.seeds) == EXPERIMENT.evaluation.episodes
+        work.env.seeds.clear()
+        state = work.train(state, 10, trained, 1.0)
+        starts += [seed for seed in work.env.seeds if seed is not None]
+    assert len(set(starts)) == len(starts) == 3 * (EXPERIMENT.evaluation.episodes + 1)
+    # The same for every run with the same seed; others have others.
+    for other, same in ((work_in(), True), (work_in(agent=0), False)):
+        other.evaluate(state, 0)
+        assert (other.env.seeds == starts[:3]) == same
+    other = work_in(experiment=replace(EXPERIMENT, seed=1))
+    other.evaluate(state, 0)
+    assert not set(other.env.seeds) & set(starts)
+
+
 def test_it_takes_part_in_a_federation_with_simulated_agents(tmp_path):
     agents = agents_of(EXPERIMENT, tmp_path)
     agents[1] = Agent(tmp_path / "agent 1", work_in("Ends"), EXPERIMENT.digest)
@@ -316,8 +340,11 @@ def test_it_takes_part_in_a_federation_with_simulated_agents(tmp_path):
     [
         ("CartPoel-v1", ["cannot make the environment 'CartPoel-v1'", "doesn't exist"]),
         ("CartPole-v99", ["CartPole-v99", "id of a registered one"]),
-        ("no_such_module:make", ["No module named 'no_such_module'", "module:function"]),
-        ("worlds_of_mine:make", ["has no attribute 'make'", "a function that returns it"]),
+        ("no_such_module:make", ["No module named 'no_such_module'", "run from its folder"]),
+        (
+            "worlds_of_mine:make",
+            ["has no attribute 'make'", "must name a function that returns it"],
+        ),
         ("worlds_of_mine:__name__", ["not callable"]),
         ("worlds_of_mine:Wide", ["observe Box(4,)", "Box(-2.0, 2.0, (5,)"]),
         ("worlds_of_mine:Levers", ["choose from Discrete(2)", "Discrete(3)"]),

@@ -125,17 +125,33 @@ def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experi
             raise FedrlError(f"{flag} needs a name: one of {', '.join(names)}")
         name = words[place + 1]
         kind = registry.load(group, name)
+        arguments = words[:place] + words[place + 2 :]
         try:
             family = changed.get("family", experiment.family)
             fitting = getattr(kind, "for_actions", None)  # of learners
             changed[setting] = fitting(family.continuous) if fitting else kind()
         except (TypeError, FedrlError) as error:
-            raise FedrlError(
-                f"{flag} {name} has settings that must be given: write them into a TOML file and "
-                f"name that instead of the preset ({error})"
-            ) from None
-        arguments = words[:place] + words[place + 2 :]
+            own, arguments = _own(arguments, flag)
+            if not own:
+                raise FedrlError(
+                    f"{flag} {name} has settings that must be given: give them as {flag}.SETTING, "
+                    f"or in a TOML file that you name instead of the preset ({error})"
+                ) from None
+            # The kind has no defaults that the other arguments could change.
+            changed[setting] = tyro.cli(kind, prog=f"fedrl run ... {flag} {name}", args=own)
     return replace(experiment, **changed), arguments
+
+
+def _own(words: list[str], flag: str) -> tuple[list[str], list[str]]:
+    """The settings of a flag, with their values and without its name; and all other words."""
+    own: list[str] = []
+    others: list[str] = []
+    chosen = others
+    for word in words:
+        if word.startswith("--"):
+            chosen = own if word.startswith(f"{flag}.") else others
+        chosen.append(word.replace(f"{flag}.", "--", 1) if chosen is own else word)
+    return own, others
 
 
 def _split(word: str, flag: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 from fedrl.envs import FamilyEnv
 from fedrl.experiment.files import write_atomically
 from fedrl.experiment.run import Run
+from fedrl.families import GymnasiumFamily
 
 FRAME_MILLISECONDS = 40
 # Of a longer episode only every second, third, ... step is drawn.
@@ -20,15 +22,20 @@ def render_episode(
 
     family = run.experiment.family
     policy = run.policy(agent, seed)
-    env = FamilyEnv(family, theta, render_mode="rgb_array")
+    env: Any = (
+        family.rendered(theta)
+        if isinstance(family, GymnasiumFamily)
+        else FamilyEnv(family, theta, render_mode="rgb_array")
+    )
     observation, _ = env.reset(seed=seed)
     every = -(-family.time_limit // MOST_FRAMES)
-    frames, steps, total, terminated = [env.render()], 0, 0.0, False
-    while not terminated and steps < family.time_limit:
-        observation, reward, terminated, _, _ = env.step(policy(observation))
+    frames, steps, total, over = [env.render()], 0, 0.0, False
+    while not over and steps < family.time_limit:
+        observation, reward, terminated, truncated, _ = env.step(policy(observation))
+        over = terminated or truncated
         steps += 1
         total += float(reward)
-        if terminated or steps % every == 0:
+        if over or steps % every == 0:
             frames.append(env.render())
     pictures = [
         Image.fromarray(frame).reduce(2).quantize(64) for frame in frames if frame is not None

@@ -13,17 +13,15 @@ import numpy as np
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
-from fedrl.families.gymnasium_host import executed
+from fedrl.families.gymnasium_host import executed, observed
 from fedrl.federation.agent import Keys, batch_draws, improve, nothing_recent
+from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.memory import Recent
 from fedrl.learners.replay import Transition
 
 if TYPE_CHECKING:
     import gymnasium
-
-# Between the seeds of an environment after one evaluation and the next.
-AFTER_EVALUATION = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,9 @@ def adapt_in(
     def evaluate(trained: int) -> float:
         total = 0.0
         for episode in range(episodes):
-            # Seeded, so that every evaluation and every method meets the same beginnings.
-            observation, over, age = reset(env, seed=seed + 1 + episode), False, 0
+            # The same beginnings for every method.
+            start = episode_seed(seed, Purpose.EVALUATION, trained, episode)
+            observation, over, age = reset(env, seed=start), False, 0
             while not over:
                 action = np.asarray(greedy(state[0].params, observation))
                 observation, reward, terminated, truncated = step(env, actions(action))
@@ -83,7 +82,8 @@ def adapt_in(
 
     found = [(0, evaluate(0))]
     steps = learnt = done = age = 0
-    observation, noise = reset(env, seed=seed), learner.noise(family.actions)
+    observation = reset(env, seed=episode_seed(seed, Purpose.ACTING, steps))
+    noise = learner.noise(family.actions)
     while done < updates and learner.trains != "nothing":
         action, noise = act(state[0], observation, noise, steps, learnt)
         following, reward, terminated, truncated = step(
@@ -106,7 +106,7 @@ def adapt_in(
         if evaluated:
             found.append((done, evaluate(done)))
             # The evaluation has seeded the environment; training is not to repeat itself.
-            anew = (seed + AFTER_EVALUATION * len(found)) % 2**31
+            anew = episode_seed(seed, Purpose.ACTING, steps)
         if over or evaluated:
             observation, noise = reset(env, seed=anew), learner.noise(family.actions)
             age = 0
@@ -184,13 +184,22 @@ def actions_of(env: Any, family: ControlFamily) -> Callable[[Array], Any]:
     return partial(executed, does)
 
 
+def episode_seed(*numbers: int) -> int:
+    """The seed of an episode: what it is for and after how much work, below a root."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+
 def reset(env: Any, seed: int | None = None) -> jax.Array:
     """The first observation of an episode."""
     observation, _ = env.reset(seed=seed)
-    return jnp.asarray(observation, jnp.float32)
+    return _observed(env, observation)
 
 
 def step(env: Any, action: Any) -> tuple[jax.Array, float, bool, bool]:
     """(observation, reward, terminated, truncated)."""
     observation, reward, terminated, truncated, _ = env.step(action)
-    return jnp.asarray(observation, jnp.float32), float(reward), bool(terminated), bool(truncated)
+    return _observed(env, observation), float(reward), bool(terminated), bool(truncated)
+
+
+def _observed(env: Any, observation: Any) -> jax.Array:
+    return jnp.asarray(observed(str(env), observation, *env.observation_space.shape))

@@ -51,7 +51,10 @@ class Run:
 
     @property
     def experiment(self) -> Experiment:
-        """What was asked."""
+        """What was asked.
+
+        A family from a module that is not imported yet is described; `family.loaded` imports it.
+        """
         experiment: Experiment = self._directory.experiment
         return experiment
 

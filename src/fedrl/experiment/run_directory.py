@@ -2,7 +2,7 @@
 
 experiment.toml   the settings
 start.npz         where the agents begin, if not from nothing: their environments and parameters
-about.json        versions and device of the process that started it
+about.json        versions and device of the process that started it; what environments look like
 SHA256SUMS        checksums of what is not to change: `sha256sum --check SHA256SUMS`
 metrics/          a file for each evaluation; when the run is finished, one `metrics.csv` instead
 checkpoints/      the state of everything
@@ -40,13 +40,15 @@ from fedrl.experiment.files import (
 )
 from fedrl.experiment.programs import Programs, Start
 from fedrl.experiment.settings import Experiment
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.stored import Looks, stored_experiment
+from fedrl.experiment.toml import to_table, to_toml
 
 EXPERIMENT, ABOUT, METRICS, MODELS = "experiment.toml", "about.json", "metrics.csv", "models.npz"
 START, THETAS, SECONDS = "start.npz", "thetas", "seconds.txt"
 SUMS, SUM = "SHA256SUMS", re.compile(r"([0-9a-f]{64})  (\S+)")
 # Weights & Biases links its logs to a cache of its own.
 LINKED_LOGS = "trackers/wandb"
+ENVIRONMENTS = "environments"
 
 
 class RunDirectory:
@@ -70,14 +72,15 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             if (path / EXPERIMENT).exists():
                 found = cls.open(path)
-                if found.experiment != experiment:
+                if found.experiment.digest != experiment.digest:
                     raise FedrlError(f"{path} holds another experiment: move it away")
-                return found
+                return cls(path, experiment)
             ours = (ABOUT, START, SUMS)
             if any(file.name[0] != "." and file.name not in ours for file in path.iterdir()):
                 raise FedrlError(f"{path} is not empty and not a run of ours: move it away")
             began = {"experiment": experiment.digest, "start": _digest(begins)}
-            written = {**began, **about()}
+            looks = to_table(Looks.of(experiment.family))
+            written = {**began, ENVIRONMENTS: looks, **about()}
             write_atomically(path / ABOUT, (json.dumps(written, indent=2) + "\n").encode())
             settings = to_toml(experiment).encode()
             sums = {EXPERIMENT: sha256(settings).hexdigest()}
@@ -112,7 +115,9 @@ class RunDirectory:
             raise FedrlError(f"{path} is not a run: it has no {EXPERIMENT}{hint}")
         directory = cls(path, None)
         directory.verify(EXPERIMENT)
-        directory.experiment = from_toml(read_text(file), str(file), allow_code=allow_code)
+        looks = directory.about().get(ENVIRONMENTS)
+        text = read_text(file)
+        directory.experiment = stored_experiment(text, str(file), looks, allow_code=allow_code)
         return directory
 
     def start(self) -> Start | None:

@@ -26,7 +26,7 @@ Settings = TypeVar("Settings")
 
 def to_toml(settings: Any) -> str:
     """All settings of a dataclass, defaults included."""
-    return tomli_w.dumps(_plain(settings))
+    return tomli_w.dumps(to_table(settings))
 
 
 def flat(settings: Any) -> dict[str, bool | int | float | str]:
@@ -39,7 +39,7 @@ def flat(settings: Any) -> dict[str, bool | int | float | str]:
             else:
                 yield f"{prefix}{name}", str(value) if isinstance(value, list) else value
 
-    return dict(found(_plain(settings), ""))
+    return dict(found(to_table(settings), ""))
 
 
 def from_toml(text: str, source: str = "the settings", *, allow_code: bool = False) -> "Experiment":
@@ -50,7 +50,7 @@ def from_toml(text: str, source: str = "the settings", *, allow_code: bool = Fal
     # Here, because it needs JAX, and readers of other settings may not.
     from fedrl.experiment.settings import Experiment
 
-    _refuse_tables(text, source)
+    refuse_tables(text, source)
     return settings_from(Experiment, text, source, allow_code=allow_code)
 
 
@@ -71,15 +71,26 @@ def settings_from(
     kind: type[Settings], text: str, source: str, *, allow_code: bool = False
 ) -> Settings:
     """Settings of any kind from TOML."""
-    table = table_of(text, source, allow_code=allow_code)
+    settings: Settings = from_table(kind, table_of(text, source, allow_code=allow_code), "", source)
+    return settings
+
+
+def from_table(kind: Any, table: Any, where: str, source: str = "the settings") -> Any:
+    """Settings of any kind from a table; `where` is the name of the table in errors."""
     try:
-        settings = _value(kind, table, "")
+        settings = _value(kind, table, where)
     except (ValueError, OverflowError) as error:
         if isinstance(error, FedrlError):
             raise
         raise FedrlError(f"{source} has a setting that cannot be used: {error}") from None
     assert isinstance(settings, kind)
     return settings
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """All settings of a dataclass as a table."""
+    table: dict[str, Any] = _plain(settings)
+    return table
 
 
 def read_settings(kind: type[Settings], path: Path, *, allow_code: bool = False) -> Settings:
@@ -98,7 +109,7 @@ def about_tables(table: dict[str, Any]) -> bool:
     return isinstance(family, dict) and str(family.get(KIND)) in catalogue.TABULAR_FAMILIES
 
 
-def _refuse_tables(text: str, source: str) -> None:
+def refuse_tables(text: str, source: str) -> None:
     """Say which commands are for experiments on tables."""
     if about_tables(table_of(text, source)):
         raise FedrlError(
@@ -117,6 +128,9 @@ def _untrusted(value: Any, source: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    # Settings of a class that is not loaded (see `experiment.stored`).
+    if (table := getattr(value, "as_table", None)) is not None:
+        return table
     if is_dataclass(value):
         tagged = _tag(type(value))
         present = {f.name: getattr(value, f.name) for f in fields(value)}
@@ -177,6 +191,8 @@ def _table(kind: Any, value: Any, where: str) -> Any:
 
 def _registered(base: Any, value: Any, where: str) -> Any:
     """Settings of a kind that anybody may add to."""
+    if isinstance(value, base):
+        return value
     group = base.registered_in
     kind = value.get(KIND) if isinstance(value, dict) else None
     if not isinstance(kind, str):

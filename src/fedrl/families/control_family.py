@@ -37,6 +37,21 @@ def stretched(
     return within.astype(low.dtype)
 
 
+def without_idle(active: jax.Array, state: State) -> State:
+    """States, those that need not be simulated replaced by what is no number.
+
+    `active` has the first axes of every leaf. A host leaves out such states.
+    """
+
+    def of_active(leaf: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        axes = (*active.shape, *(1,) * (leaf.ndim - active.ndim))
+        return jnp.where(active.reshape(axes), leaf, jnp.nan)
+
+    return jax.tree.map(of_active, state)
+
+
 @dataclass(frozen=True)
 class Varied:
     """A constant that differs between the environments of a family, uniform on [low, high]."""
@@ -183,6 +198,15 @@ class ControlFamily(ABC):
     ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
         """A step; whether the episode was cut off, before its time limit; the next one's start."""
         return (*self.step(state, action, constants), jnp.bool_(False), reset)
+
+    @property
+    def keeps_environments(self) -> bool:
+        """Whether environments are objects on the host, and a state only names one of them."""
+        return False
+
+    def rejoin(self, state: State, constants: Constants, reset: State) -> tuple[State, jax.Array]:
+        """The state itself; where its environment is gone, the first of a new episode, and True."""
+        return state, jnp.bool_(False)
 
     @property
     def steps_on_host(self) -> bool:

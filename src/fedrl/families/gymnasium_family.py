@@ -1,10 +1,10 @@
 """Any Gymnasium environment as a family: theta is what it is made with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,9 @@ import numpy as np
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.families.control_family import ControlFamily, State, Varied
+
+if TYPE_CHECKING:
+    from fedrl.families.gymnasium_host import Shape
 
 ANYTHING = (-1e30, 1e30)
 
@@ -48,7 +51,7 @@ class GymnasiumFamily(ControlFamily):
         if not self.vary:
             raise FedrlError(
                 "family.vary is empty, so all environments would be the same: name at least one "
-                'keyword of the environment and its range, as in vary={"gravity": (-12, -4)}'
+                'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
             )
         object.__setattr__(self, "vary", tuple(self._range(*one) for one in self.vary))
         if self.time_limit == 0:
@@ -65,7 +68,7 @@ class GymnasiumFamily(ControlFamily):
         return name, first, last
 
     def _own_time_limit(self) -> int:
-        longest: int | None = self._shape.time_limit
+        longest = self._shape.time_limit
         if longest is None:
             raise FedrlError(
                 f"{self.environment} does not say when an episode is too long: give a time_limit, "
@@ -74,10 +77,14 @@ class GymnasiumFamily(ControlFamily):
         return longest
 
     @cached_property
-    def _shape(self) -> Any:
+    def _shape(self) -> "Shape":
         from fedrl.families.gymnasium_host import shape_of
 
         return shape_of(self.environment, self.keywords([low for _, low, _ in self.vary]))
+
+    def take_shape(self, shape: "Shape") -> None:
+        """Look like this; no environment is made to find out."""
+        self.__dict__["_shape"] = shape
 
     def keywords(self, theta: Any) -> dict[str, float]:
         """What an environment is made with."""
@@ -85,23 +92,19 @@ class GymnasiumFamily(ControlFamily):
 
     @property
     def observation_size(self) -> int:  # type: ignore[override]
-        size: int = self._shape.observation_size
-        return size
+        return self._shape.observation_size
 
     @property
     def actions(self) -> int:  # type: ignore[override]
-        actions: int = self._shape.actions
-        return actions
+        return self._shape.actions
 
     @property
     def continuous(self) -> bool:  # type: ignore[override]
-        continuous: bool = self._shape.continuous
-        return continuous
+        return self._shape.continuous
 
     @property
     def first_action(self) -> int:
-        first: int = self._shape.first
-        return first
+        return self._shape.first
 
     @property
     def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
@@ -133,6 +136,15 @@ class GymnasiumFamily(ControlFamily):
         trouble, place.trouble = place.trouble, None
         if trouble is not None:
             raise trouble
+
+    @property
+    def keeps_environments(self) -> bool:
+        return True
+
+    def rejoin(self, state: State, constants: jax.Array, reset: State) -> tuple[State, jax.Array]:
+        from fedrl.families.gymnasium_host import rejoin
+
+        return rejoin(self, state, constants, reset)
 
     def constants(self, theta: jax.Array) -> jax.Array:
         return theta
@@ -172,9 +184,15 @@ class GymnasiumFamily(ControlFamily):
         self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raise FedrlError(
-            "a Gymnasium environment cannot be drawn from its observation: make it with "
-            'render_mode="rgb_array", step it with run.policy() and render it yourself'
+            "a Gymnasium environment cannot be drawn from its observation: `fedrl show` makes one "
+            'with render_mode="rgb_array" and uses its own rendering'
         )
+
+    def rendered(self, theta: Sequence[float]) -> Any:
+        """The environment of a theta, with pictures."""
+        from fedrl.families.gymnasium_host import make_rendered
+
+        return make_rendered(self.environment, self.keywords(self.check_theta(theta)))
 
 
 def gymnasium(
@@ -196,7 +214,7 @@ def gymnasium(
 
     """
     if not isinstance(vary, Mapping):
-        raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-12, -4)}}: {vary!r}')
+        raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-11.9, -4)}}: {vary!r}')
     for name, ends in vary.items():
         if not isinstance(ends, (tuple, list)) or len(ends) != 2:
             raise FedrlError(f"the range of {name} must be two numbers, got {ends!r}")

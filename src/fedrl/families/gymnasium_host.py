@@ -2,14 +2,14 @@
 
 Unlike the robots these cannot be put into arrays: the host keeps them, and a state says which one
 it is. A state that another process has made, before a run was resumed, names an environment that is
-no longer there; it goes on with a new episode.
+no longer there. `rejoin` finds that out, before an action is chosen, and begins a new episode.
 
 A state: process, number, seed in two parts, steps, then the observation.
 """
 
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.errors import FedrlError
+from fedrl.errors import CodeNotAllowedError, FedrlError
 from fedrl.families.control_family import stretched
 from fedrl.registry import imported, permit
 
@@ -58,21 +58,24 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     """An environment, by id or from a function."""
     import gymnasium
 
-    _, colon, function = environment.partition(":")
+    module, colon, function = environment.partition(":")
     if colon:
         permit(environment)
+    maker: Callable[..., Any] | None = None
     try:
         if colon and function.isidentifier():
-            env = imported(environment)(**keywords)
+            maker = imported(environment)
+            env = maker(**keywords)
         else:
-            env = gymnasium.make(environment, disable_env_checker=True, **keywords)
-    except Exception as error:  # whatever somebody's module does
+            maker = partial(gymnasium.make, environment, disable_env_checker=True)
+            if colon:  # found from the folder of the command, as all modules are
+                imported(f"{module}:__name__")
+            env = maker(**keywords)
+    except Exception as error:  # an author's module may raise anything
         given = f" with {keywords}" if keywords else ""
         raise FedrlError(
-            f"cannot make the environment {environment!r}{given} ({_in_a_line(error)}): give the "
-            "id of a registered one (module:id imports the module that registers it), or "
-            "module:function for a function that returns it, and keywords that it has. Python "
-            "must find the module: run from its folder, or install it"
+            f"cannot make the environment {environment!r}{given} ({_in_a_line(error)}): "
+            f"{_advice(error, module, maker, bool(keywords))}"
         ) from None
     if not all(hasattr(env, name) for name in ("observation_space", "action_space", "step")):
         raise FedrlError(
@@ -80,6 +83,57 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
             "that makes one must return it"
         )
     return env
+
+
+def make_rendered(environment: str, keywords: dict[str, Any]) -> Any:
+    """An environment whose `render` returns pictures, reset; one without pictures is refused."""
+    try:
+        env = make(environment, {**keywords, "render_mode": "rgb_array"})
+        env.reset(seed=0)
+        picture = env.render()
+    except CodeNotAllowedError:
+        raise
+    except Exception as error:  # an author's module may raise anything
+        raise FedrlError(_no_pictures(environment, _in_a_line(error))) from None
+    if np.ndim(picture) != 3 or np.shape(picture)[2] != 3 or picture.dtype != np.uint8:
+        got = (
+            f"render() returned {type(picture).__name__}, not an array (height, width, 3) of bytes"
+        )
+        raise FedrlError(_no_pictures(environment, got))
+    return env
+
+
+def _no_pictures(environment: str, why: str) -> str:
+    return (
+        f'{environment} cannot be shown, since it does not render with render_mode="rgb_array" '
+        f"({why}): it, or the function that makes it, must take the keyword render_mode, and "
+        "render() must return a picture"
+    )
+
+
+def _advice(error: Exception, module: str, maker: Any, varies: bool) -> str:
+    """What to do about an environment that cannot be made; `maker`: what the name led to."""
+    from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
+
+    if isinstance(error, UnregisteredEnv):
+        return (
+            "give the id of a registered one (module:id imports the module that registers it), or "
+            "module:function for a function that returns it"
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name == module:
+        return "Python must find the module: run from its folder, or install it"
+    if isinstance(error, (DependencyNotInstalled, ImportError)):
+        return "install what it needs"
+    if not callable(maker):
+        return "module:function must name a function that returns it"
+    if isinstance(error, TypeError) and "argument" in str(error):
+        return "family.vary must name keywords that it has, and all that it needs"
+    if varies:
+        return (
+            "it must take every value of the ranges in family.vary, also both ends: make them "
+            "smaller, or mend the environment"
+        )
+    return "it must be made without an error: mend the environment"
 
 
 def _in_a_line(error: Exception) -> str:
@@ -106,6 +160,16 @@ def _reward(what: str, reward: Any) -> float:
     if np.ndim(reward) or not isinstance(reward, (int, float, np.number, np.ndarray)):
         raise FedrlError(f"{what} gave the reward {reward!r}, which is not one number")
     return float(reward)
+
+
+def observed(what: str, seen: Any, size: int) -> Array:
+    """An observation in 32 bits; one of another shape than at the beginning is refused."""
+    if np.shape(seen) != (size,):
+        raise FedrlError(
+            f"{what} gave an observation of shape {np.shape(seen)}, and its policy sees ({size},): "
+            "an environment must always give observations of the shape of its observation_space"
+        )
+    return np.asarray(seen, np.float32)
 
 
 @cache
@@ -146,6 +210,8 @@ class Hall:
         self._family = family
         self._process = int(np.random.SeedSequence().generate_state(1)[0] % (_MOST - 1)) + 1
         self._taken: dict[int, Any] = {}
+        self._states: dict[int, Array] = {}
+        """Where the environments that are taken are."""
         self._free: dict[bytes, list[Any]] = {}
         self._next = 0
         self._lock = threading.Lock()
@@ -164,6 +230,16 @@ class Hall:
         self._taken[number] = env
         return self._first(env, number, state[[HIGH, LOW]], theta)
 
+    def rejoin(self, theta: Array, state: Array, seed: Array) -> Array:
+        """(whether a new episode has begun, state): the same if the environment is still there."""
+        number = int(state[NUMBER]) if state[PROCESS] == self._process else None
+        if number is None or number not in self._taken:
+            return np.append(1.0, self.begin(theta, seed))
+        if np.array_equal(self._states[number], state, equal_nan=True):
+            return np.append(0.0, state)
+        # It has moved on since, with a later state than the one that is taken up again.
+        return np.append(1.0, self._first(self._taken[number], number, seed[[HIGH, LOW]], theta))
+
     def _name(self, theta: Array) -> str:
         return f"{self._family.environment} with {self._family.keywords(theta)}"
 
@@ -171,7 +247,10 @@ class Hall:
         """(reward, terminated, state after, state renewed); without a seed it ends for good."""
         family = self._family
         if state[PROCESS] != self._process or int(state[NUMBER]) not in self._taken:
-            state = self.begin(theta, state)
+            raise FedrlError(
+                f"a state of {self._name(theta)} is of an environment that is not in this process: "
+                "begin an episode with reset() and begin()"
+            )
         number = int(state[NUMBER])
         env = self._taken[number]
         what = self._name(theta)
@@ -179,24 +258,28 @@ class Hall:
             seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
-        after[HEAD:] = np.asarray(seen, np.float32)
+        after[HEAD:] = observed(what, seen, family.observation_size)
         # Shorter limits of its own are cuts as well: what follows is a new episode.
         over = terminated or truncated or after[STEPS] >= family.time_limit
-        renewed = after
+        self._states[number] = renewed = after
         if over and seed is not None:
             renewed = self._first(env, number, seed, theta)
         elif over:
-            del self._taken[number]
+            del self._taken[number], self._states[number]
             with self._lock:
                 self._free.setdefault(theta.tobytes(), []).append(env)
         told = [_reward(what, reward), float(terminated), float(over and not terminated)]
         return np.concatenate([told, after, renewed]).astype(np.float32)
 
     def _first(self, env: Any, number: int, seed: Array, theta: Array) -> Array:
-        with _asked(self._name(theta), "reset"):
+        what = self._name(theta)
+        with _asked(what, "reset"):
             seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
-        return np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
+        vector = observed(what, seen, self._family.observation_size)
+        state = np.concatenate([head, vector]).astype(np.float32)
+        self._states[number] = state
+        return state
 
 
 @cache
@@ -223,6 +306,20 @@ def begin(family: "GymnasiumFamily", state: jax.Array, theta: jax.Array) -> jax.
     return begun
 
 
+def rejoin(
+    family: "GymnasiumFamily", state: jax.Array, theta: jax.Array, reset: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The state, or the first one of a new episode where there is no such environment; which."""
+    row = jnp.concatenate([theta, state, reset])
+    told = jax.pure_callback(
+        partial(_rejoin_rows, family),
+        jnp.zeros(1 + state.size),
+        row,
+        vmap_method="broadcast_all",
+    )
+    return told[1:], told[0] > 0
+
+
 def step(
     family: "GymnasiumFamily",
     state: jax.Array,
@@ -242,34 +339,52 @@ def step(
 
 
 def _begin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
-    rows = np.asarray(rows)
-    flat = rows.reshape(-1, rows.shape[-1])
-    v, place = len(family.vary), hall(family)
-    begun = np.full((len(flat), flat.shape[-1] - v), np.nan, np.float32)
-    try:
-        for i, row in enumerate(flat if place.trouble is None else ()):
-            begun[i] = place.begin(row[:v], row[v:])
-    except FedrlError as error:
-        place.trouble = error
-    return begun.reshape(*rows.shape[:-1], -1)
+    v = len(family.vary)
+    size = HEAD + family.observation_size
+    return _each(family, rows, size, lambda place, row: place.begin(row[:v], row[v:]))
+
+
+def _rejoin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
+    v, size = len(family.vary), HEAD + family.observation_size
+
+    def of_row(place: Hall, row: Array) -> Array:
+        return place.rejoin(row[:v], row[v : v + size], row[v + size :])
+
+    return _each(family, rows, 1 + size, of_row)
 
 
 def _step_rows(family: "GymnasiumFamily", renews: bool, rows: Any) -> Array:
-    rows = np.asarray(rows)
-    flat = rows.reshape(-1, rows.shape[-1])
     v, u = len(family.vary), family.remembered[1]
     size = HEAD + family.observation_size
+
+    def of_row(place: Hall, row: Array) -> Array | None:
+        state = row[v + u : v + u + size]
+        if np.isnan(state[NUMBER]):  # waiting, or over in an evaluation
+            return None
+        seed = row[v + u + size :] if renews else None
+        return place.step(row[:v], row[v : v + u], state, seed)
+
+    return _each(family, rows, 3 + 2 * size, of_row)
+
+
+def _each(
+    family: "GymnasiumFamily",
+    rows: Any,
+    width: int,
+    of_row: Callable[[Hall, Array], Array | None],
+) -> Array:
+    """What comes of every row; no numbers where nothing does, and after something went wrong."""
+    rows = np.asarray(rows)
+    flat = rows.reshape(-1, rows.shape[-1])
     place = hall(family)
-    told = np.full((len(flat), 3 + 2 * size), np.nan, np.float32)
+    told = np.full((len(flat), width), np.nan, np.float32)
     try:
         for i, row in enumerate(flat if place.trouble is None else ()):
-            state = row[v + u : v + u + size]
-            if not np.isnan(state[NUMBER]):  # over, in an evaluation
-                seed = row[v + u + size :] if renews else None
-                told[i] = place.step(row[:v], row[v : v + u], state, seed)
+            if (found := of_row(place, row)) is not None:
+                told[i] = found
     except FedrlError as error:
         place.trouble = error
-    return told.reshape(*rows.shape[:-1], -1)
+    return told.reshape(*rows.shape[:-1], width)
 
 
 def executed(space: Any, action: Array) -> Any:

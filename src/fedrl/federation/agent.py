@@ -143,6 +143,22 @@ def batch_draws(
     )
 
 
+def rejoined(
+    family: ControlFamily,
+    learner: Learner,
+    world: World,
+    constants: Constants,
+    keys: Keys,
+    step: jax.Array,
+) -> World:
+    """The same world; where its environment is gone, as after a resume, a new episode in it."""
+    key = jax.random.fold_in(jax.random.fold_in(keys.acting, step), 2)
+    state, lost = family.rejoin(world.state, constants, family.reset(key))
+    afresh = new_world(family, learner, state)._replace(recent=world.recent)
+    same: World = jax.tree.map(lambda new, old: jnp.where(lost, new, old), afresh, world)
+    return same
+
+
 def interact(
     family: ControlFamily,
     learner: Learner,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from fedrl.families.control_family import Constants, ControlFamily
+from fedrl.families.control_family import Constants, ControlFamily, without_idle
 from fedrl.federation.agent import (
     Agent,
     BatchDraws,
@@ -29,6 +29,7 @@ from fedrl.federation.agent import (
     new_world,
     nothing_seen,
     receive,
+    rejoined,
     stacked,
     step_draws,
 )
@@ -156,7 +157,17 @@ class LocalEngine:
                 federation = put_back(federation, after, who)
             return self._communicate(federation, environments) if self.communicates else federation
 
-        return _repeat(rounds, one_round, federation)
+        return _repeat(rounds, one_round, self._rejoined(federation, environments))
+
+    def _rejoined(self, federation: Federation, environments: Environments) -> Federation:
+        """Agents whose environments are there: a run that goes on has lost those on its host."""
+        if not self.family.keeps_environments:
+            return federation
+        agents = federation.agents
+        worlds = jax.vmap(
+            partial(rejoined, self.family, self.learner), in_axes=(0, 0, 0, self._clock_axis)
+        )(agents.world, environments.constants, environments.keys, federation.clock.steps)
+        return federation._replace(agents=agents._replace(world=worlds))
 
     def _chosen(self, federation: Federation, environments: Environments) -> jax.Array:
         """Who takes part in the round that is under way."""
@@ -205,7 +216,7 @@ class LocalEngine:
         if self.survives.replay:
             return federation
         emptied = federation._replace(clock=clock._replace(stored=jnp.zeros_like(clock.stored)))
-        return self._fill(emptied, environments)
+        return self._fill(self._rejoined(emptied, environments), environments)
 
     def _fill(self, federation: Federation, environments: Environments) -> Federation:
         """Let the agents explore until there is enough to learn from."""
@@ -300,12 +311,16 @@ class LocalEngine:
         """One environment step of every agent that is not waiting."""
         agents, rows, clock = federation[:3]
         memory = self.learner.memory
+        if enough is not None:
+            # The environments of waiting agents stay where they are, also those on a host.
+            active = agents.seen.episodes < enough
+            world = agents.world._replace(state=without_idle(active, agents.world.state))
+            agents = agents._replace(world=world)
         agents, new = jax.vmap(
             partial(interact, self.family, self.learner), in_axes=(0, self._clock_axis, 0, 0)
         )(agents, clock, environments.constants, draws)
         if enough is not None:
             # A waiting agent writes what is there already.
-            active = federation.agents.seen.episodes < enough
             new = where_active(active, new, jax.vmap(memory.next_row)(rows, clock.stored))
         rows = jax.vmap(memory.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
         clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.experiment.host_loop import actions_of, host_programs, reset, step
+from fedrl.experiment.host_loop import actions_of, episode_seed, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
 from fedrl.families.gymnasium_host import make
 from fedrl.federation.agent import agent_keys, nothing_recent, receive
 from fedrl.flower.messages import Array, Arrays
 from fedrl.flower.work import REPLICATE, NetworkWork, like, restored
+from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
 from fedrl.learners.memory import Recent
 from fedrl.learners.replay import Transition
@@ -50,7 +51,6 @@ class GymnasiumWork:
         keys = agent_keys(experiment.seed, jnp.int32(REPLICATE), jnp.int32(agent))
         self._act, self._learn = host_programs(family, experiment.learner, keys)
         self._greedy = jax.jit(experiment.learner.policy)
-        self._seed = int(np.random.SeedSequence([experiment.seed, agent]).generate_state(1)[0] >> 1)
 
     @property
     def shapes(self) -> Arrays:
@@ -83,7 +83,7 @@ class GymnasiumWork:
         done = age = 0
         total = 0.0
         # From where it is in its work: no episode is played twice.
-        seen, noise = reset(self.env, seed=(self._seed + steps) % 2**31), self._noise()
+        seen, noise = reset(self.env, seed=self._seed(Purpose.ACTING, steps)), self._noise()
         while done < E:
             action, noise = self._act(learned, seen, noise, steps, learnt)
             after, reward, terminated, truncated = step(
@@ -123,7 +123,8 @@ class GymnasiumWork:
         episodes, gamma = experiment.evaluation.episodes, experiment.learner.gamma
         returns = np.zeros(2)
         for episode in range(episodes):
-            seen, over, age = reset(self.env, seed=(self._seed + episode) % 2**31), False, 0
+            start = self._seed(Purpose.EVALUATION, trained, episode)
+            seen, over, age = reset(self.env, seed=start), False, 0
             while not over:
                 action = np.asarray(self._greedy(state.learned.params, seen))
                 seen, reward, terminated, truncated = step(self.env, self._actions(action))
@@ -141,6 +142,10 @@ class GymnasiumWork:
     def restore(self, leaves: list[Array]) -> HostState | None:
         state: HostState | None = restored(self.begin({}), leaves)
         return state
+
+    def _seed(self, *numbers: int) -> int:
+        """The seed of an episode of this agent."""
+        return episode_seed(self.experiment.seed, self.agent, *numbers)
 
     def _noise(self) -> Any:
         return self.experiment.learner.noise(self.experiment.family.actions)

@@ -1,0 +1,183 @@
+"""The experiment of a run directory, read without importing the module of its environments.
+
+A run directory says what its environments look like. That is enough to report, to export and to
+look at a run; the module is imported when an environment is needed.
+"""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedrl import registry
+from fedrl.errors import FedrlError
+from fedrl.experiment.settings import Experiment
+from fedrl.experiment.toml import KIND, from_table, refuse_tables, table_of
+from fedrl.families import ControlFamily, GymnasiumFamily, Varied
+from fedrl.families.gymnasium_host import Shape
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Observations, actions and varied constants of a family."""
+
+    name: str
+    observation_size: int
+    actions: int
+    continuous: bool
+    first_action: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Bounds of continuous actions, where they are not -1 and 1."""
+    varied: tuple[tuple[str, float, float, str], ...]
+    """(name, low, high, what it is) of every varied constant."""
+
+    @classmethod
+    def of(cls, family: ControlFamily) -> "Looks":
+        low, high = family.action_bounds or ((), ())
+        return cls(
+            name=family.name,
+            observation_size=int(family.observation_size),
+            actions=int(family.actions),
+            continuous=bool(family.continuous),
+            first_action=int(family.first_action),
+            low=tuple(float(x) for x in low),
+            high=tuple(float(x) for x in high),
+            varied=tuple((x.name, float(x.low), float(x.high), x.what) for x in family.varied),
+        )
+
+
+def _loaded(name: str) -> Any:
+    """A method of the family's own class, which is loaded for it."""
+
+    def method(self: "StoredFamily", *given: Any) -> Any:
+        return getattr(self.loaded, name)(*given)
+
+    method.__name__ = name
+    return method
+
+
+@dataclass(frozen=True)
+class StoredFamily(ControlFamily):
+    """A family of another package or module, as a run directory describes it.
+
+    It can be shown, hashed and reported. Its own class is loaded when something is computed.
+    """
+
+    settings: str
+    """The table of its settings, as JSON: what is compared."""
+    looks: Looks
+    as_table: dict[str, Any] = field(compare=False, repr=False)
+    """The settings as they were read."""
+
+    def __post_init__(self) -> None:
+        """Leave everything as it was stored."""
+
+    @cached_property
+    def loaded(self) -> ControlFamily:
+        """The family itself."""
+        family: ControlFamily = from_table(ControlFamily, self.as_table, "family")
+        return family
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.looks.name
+
+    @property
+    def observation_size(self) -> int:  # type: ignore[override]
+        return self.looks.observation_size
+
+    @property
+    def actions(self) -> int:  # type: ignore[override]
+        return self.looks.actions
+
+    @property
+    def continuous(self) -> bool:  # type: ignore[override]
+        return self.looks.continuous
+
+    @property
+    def first_action(self) -> int:
+        return self.looks.first_action
+
+    @property
+    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        if not self.looks.low:
+            return None
+        return np.array(self.looks.low, np.float32), np.array(self.looks.high, np.float32)
+
+    @property
+    def varied(self) -> tuple[Varied, ...]:
+        return tuple(Varied(*one) for one in self.looks.varied)
+
+    @property
+    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return self.loaded.observation_bounds
+
+    @property
+    def keeps_environments(self) -> bool:
+        return self.loaded.keeps_environments
+
+    @property
+    def steps_on_host(self) -> bool:
+        return self.loaded.steps_on_host
+
+    sample = _loaded("sample")
+    check_theta = _loaded("check_theta")
+    constants = _loaded("constants")
+    reset = _loaded("reset")
+    step = _loaded("step")
+    begin = _loaded("begin")
+    step_and_renew = _loaded("step_and_renew")
+    observe = _loaded("observe")
+    rejoin = _loaded("rejoin")
+    draw = _loaded("draw")
+    check = _loaded("check")
+    raise_trouble = _loaded("raise_trouble")
+
+
+def stored_experiment(
+    text: str, source: str, looks: Any, *, allow_code: bool = False
+) -> Experiment:
+    """An experiment from TOML, whose environments look like this.
+
+    Without a description (`looks`), as in folders of older versions, the family is asked.
+    `allow_code`: import modules that it names as `module:Class`.
+    """
+    refuse_tables(text, source)
+    table = table_of(text, source, allow_code=allow_code)
+    family = table.get("family")
+    try:
+        described = from_table(Looks, looks, "environments")
+    except FedrlError:
+        described = None
+    if described is not None and isinstance(family, dict):
+        table["family"] = _family(family, described)
+    experiment: Experiment = from_table(Experiment, table, "", source)
+    return experiment
+
+
+def _family(table: dict[str, Any], looks: Looks) -> Any:
+    """A family that needs no import; the table where loading the family imports nothing new."""
+    kind, limit = table.get(KIND), table.get("time_limit")
+    if kind == GymnasiumFamily.name and limit:
+        family = from_table(ControlFamily, table, "family")
+        if isinstance(family, GymnasiumFamily):
+            family.take_shape(_shape(looks))
+        return family
+    if not isinstance(kind, str) or type(limit) is not int or registry.is_loaded("families", kind):
+        return table
+    return StoredFamily(time_limit=limit, settings=json.dumps(table), looks=looks, as_table=table)
+
+
+def _shape(looks: Looks) -> Shape:
+    return Shape(
+        looks.observation_size,
+        looks.actions,
+        looks.continuous,
+        time_limit=None,
+        first=looks.first_action,
+        low=looks.low,
+        high=looks.high,
+    )
