@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrl.families.control_family import ControlFamily, State
+from fedrl.federation.agent import finite
 from fedrl.keys import numbered
 
 Policy = Callable[[Any, jax.Array], jax.Array]
@@ -36,7 +37,8 @@ def greedy_returns(
 
     All models start an environment's episodes from the same states, which depend on the
     environment's number; they are counted from 0 unless `numbers` says otherwise. With `own`, model
-    i is played in environment i only.
+    i is played in environment i only. What a model does whose parameters are not finite is worth
+    nothing, however often its actions happen to be right: its returns are not a number.
     """
     constants = jax.vmap(family.constants)(theta)
     numbers = jnp.arange(theta.shape[0]) if numbers is None else numbers
@@ -53,6 +55,8 @@ def greedy_returns(
     states = _begun(family, states, constants, own)
     shape = (n_models, 1 if own else theta.shape[0], episodes)
     played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
+    usable = jax.vmap(finite)(models)[:, None]
+    played = Returns(*(jnp.where(usable, values, jnp.nan) for values in played))
     return Returns(*(values[:, 0] for values in played)) if own else played
 
 

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from fedrl.arguments import of_kind
 from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import OnDivergence
 from fedrl.experiment.launch import begin, go_on
 from fedrl.experiment.run import Run
 from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
@@ -23,17 +24,20 @@ def train(
     progress: bool = True,
     track: Sequence[str] = (),
     wave: int | None = None,
+    on_divergence: OnDivergence = "stop",
 ) -> Run:
     """Carry out an experiment in a folder of its own below `out`.
 
     A run that was interrupted is continued, one that is finished is returned as it is. `track`
     names where else it is to be seen: tensorboard, wandb, mlflow. `wave` says how many agents work
     side by side, which changes no result; chosen to fit the machine unless given.
+    `on_divergence`: "stop" the run when a reward, a loss, a parameter or a return is not finite, or
+    "continue", which changes no number.
     """
     of_kind("experiment", experiment, Experiment)
     trackers = trackers_named(track)
     (directory,) = begin([experiment], Path(out), wave=wave)
-    go_on(directory, Console(quiet=not progress), trackers, wave)
+    go_on(directory, Console(quiet=not progress), trackers, wave, on_divergence)
     return Run(directory.path)
 
 
@@ -43,10 +47,12 @@ def resume(
     progress: bool = True,
     track: Sequence[str] = (),
     wave: int | None = None,
+    on_divergence: OnDivergence = "stop",
 ) -> Run:
     """Continue an interrupted run."""
     trackers = trackers_named(track)
-    go_on(RunDirectory.open(Path(path)), Console(quiet=not progress), trackers, wave)
+    console = Console(quiet=not progress)
+    go_on(RunDirectory.open(Path(path)), console, trackers, wave, on_divergence)
     return Run(path)
 
 

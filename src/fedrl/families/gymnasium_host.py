@@ -33,6 +33,8 @@ PROCESS, NUMBER, HIGH, LOW, STEPS = range(HEAD)
 # Whole numbers that 32-bit floats can hold.
 _MOST = 1 << 24
 _HALF = 1 << 15
+# Times its width that an observation may be outside of its space before it is warned of.
+FAR = 10.0
 
 
 class Shape(NamedTuple):
@@ -150,6 +152,10 @@ class Hall:
         self.trouble: FedrlError | None = None
         """What an environment did wrong. Compiled programs cannot be left by an exception without a
         page about JAX, so they go on with what is no number until somebody asks."""
+        self.warning: str | None = None
+        """What an environment did that is hardly right, once."""
+        self._allowed: tuple[Array, Array] | None = None
+        self._warned = False
 
     def begin(self, theta: Array, state: Array) -> Array:
         """An episode from its seed, in an environment of its own."""
@@ -173,11 +179,13 @@ class Hall:
         number = int(state[NUMBER])
         env = self._taken[number]
         what = self._name(theta)
+        if not np.isfinite(action).all():  # of an agent that has diverged
+            return np.full(3 + 2 * len(state), np.nan, np.float32)
         with _asked(what, "step"):
             seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
-        after[HEAD:] = np.asarray(seen, np.float32)
+        after[HEAD:] = self._looked_at(env, np.asarray(seen, np.float32), what)
         # Shorter limits of its own are cuts as well: what follows is a new episode.
         over = terminated or truncated or after[STEPS] >= family.time_limit
         renewed = after
@@ -191,10 +199,34 @@ class Hall:
         return np.concatenate([told, after, renewed]).astype(np.float32)
 
     def _first(self, env: Any, number: int, seed: Array, theta: Array) -> Array:
-        with _asked(self._name(theta), "reset"):
+        with _asked(what := self._name(theta), "reset"):
             seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
-        return np.concatenate([head, np.asarray(seen, np.float32)]).astype(np.float32)
+        seen = self._looked_at(env, np.asarray(seen, np.float32), what)
+        return np.concatenate([head, seen]).astype(np.float32)
+
+    def _looked_at(self, env: Any, seen: Array, what: str) -> Array:
+        """An observation; it is noted, once, if it lies far outside of its space."""
+        if self._warned:
+            return seen
+        if self._allowed is None:
+            self._allowed = far_outside(env.observation_space)
+        low, high = self._allowed
+        if not ((low <= seen) & (seen <= high)).all():
+            self._warned = True
+            self.warning = (
+                f"{what} gave the observation {seen.tolist()}, far outside of its space "
+                f"{env.observation_space}: networks hardly learn from such numbers; mend the "
+                "space, or scale the observations"
+            )
+        return seen
+
+
+def far_outside(space: Any) -> tuple[Array, Array]:
+    """What observations lie between, if they are no further outside than `FAR` spaces are wide."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    room = FAR * np.where(np.isfinite(high - low), high - low, np.inf)
+    return low - room, high + room
 
 
 @cache

@@ -24,6 +24,8 @@ from fedrl.federation.agent import (
     World,
     agent_keys,
     batch_draws,
+    finite,
+    first_time,
     interact,
     learn,
     new_world,
@@ -156,7 +158,7 @@ class LocalEngine:
                 federation = put_back(federation, after, who)
             return self._communicate(federation, environments) if self.communicates else federation
 
-        return _repeat(rounds, one_round, federation)
+        return _noticed(_repeat(rounds, one_round, federation))
 
     def _chosen(self, federation: Federation, environments: Environments) -> jax.Array:
         """Who takes part in the round that is under way."""
@@ -338,6 +340,14 @@ class LocalEngine:
     @property
     def _clock_axis(self) -> int | None:
         return None if self.lockstep else 0
+
+
+def _noticed(federation: Federation) -> Federation:
+    """The agents, knowing whether their parameters are finite after the latest update."""
+    agents, updates = federation.agents, federation.clock.updates
+    bad = ~jax.vmap(finite)(agents.learned.params)
+    seen = agents.seen._replace(bad_update=first_time(bad, agents.seen.bad_update, updates))
+    return federation._replace(agents=agents._replace(seen=seen))
 
 
 def _repeat(

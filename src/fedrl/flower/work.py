@@ -12,7 +12,7 @@ import numpy as np
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
-from fedrl.federation.agent import Seen, nothing_seen, stacked
+from fedrl.federation.agent import Seen
 from fedrl.federation.local_engine import LocalEngine
 from fedrl.federation.state import Environments, Federation
 from fedrl.flower.messages import Array, Arrays
@@ -118,7 +118,7 @@ class NetworkWork:
         own = "own_" if self.experiment.learner.personal else ""
         metrics = {own + name: float(x[0]) for name, x in zip(named, played, strict=True)}
         seen = jax.device_get(state.agents.seen)
-        agents = state.agents._replace(seen=stacked(nothing_seen(), 1))
+        agents = state.agents._replace(seen=state.agents.seen.cleared())
         return state._replace(agents=agents), metrics | _met(seen)
 
     def restore(self, leaves: list[Array]) -> Federation | None:

@@ -15,6 +15,11 @@ from fedrl.report.curves import COLUMNS, draw_curves, rows
 from fedrl.report.figures import new_figure, save
 from fedrl.report.side_by_side import SideBySide, pairs, side_by_side
 
+NOT_AVERAGED = (
+    "diverged: a reward, a loss, a parameter or a return was not a finite number. There is no mean "
+    "over the other seeds; their values are in the CSV file."
+)
+
 
 def report_runs(
     runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN
@@ -29,6 +34,8 @@ def report_runs(
         if not run.finished:
             console.print(f"{run.path} is not finished; this is how far it is", highlight=False)
     console.print(_final_table(arms, splits, metric))
+    if any(arm.diverged for arm in arms):
+        console.print(NOT_AVERAGED, highlight=False)
     comparisons = pairs(arms)
     if comparisons:
         console.print(_difference_table(comparisons, splits))
@@ -53,7 +60,7 @@ def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Tab
         table.add_column(column, justify="left" if column == "" else "right")
     for arm in arms:
         values = [str(interval(final(arm, split))) for split in splits]
-        table.add_row(arm.label, f"{arm.updates[-1]}", *values)
+        table.add_row(arm.shown, f"{arm.updates[-1]}", *values)
     return table
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import HELD_OUT, TRAIN
-from fedrl.report.arms import BASELINE, OWN, Arm
+from fedrl.report.arms import BASELINE, OWN, Arm, strict_mean
 from fedrl.report.html.heat import Matrix, heat_chart
-from fedrl.report.html.numbers import decimal
+from fedrl.report.html.numbers import decimal, extremes
 from fedrl.report.html.points import Cloud, Point, cloud_chart
 from fedrl.report.html.section import Key, Section, style_of
 from fedrl.report.html.words import PLACES
@@ -51,23 +51,33 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
         return Section(key, title, notes=[why])
     splits = [s for s in (OWN, HELD_OUT) if all(s in arm.measured for arm in arms)]
     measured = {split: [at_the_end(arm, split) for arm in arms] for split in splits}
-    frames = {split: found for split, found in measured.items() if any(map(len, found))}
+    frames = {
+        split: found
+        for split, found in measured.items()
+        if any(np.isfinite(frame["value"]).any() for frame in found)
+    }
     if not frames:
         why = (
-            "Not shown: theta is not among the measurements, since agents that learn over a "
+            "Not shown: no return is a finite number."
+            if any(len(frame) for found in measured.values() for frame in found)
+            else "Not shown: theta is not among the measurements, since agents that learn over a "
             "network tell nobody about their environments."
         )
         return Section(key, title, notes=[why])
     values = np.concatenate([frame["value"] for found in frames.values() for frame in found])
+    missing = not np.isfinite(values).all()
+    values = values[np.isfinite(values)]
     ys = float(values.min()), float(values.max())
     charts, thinned = [], False
     for i, varied in enumerate(arms[0].experiment.family.varied):
         for split, found in frames.items():
             clouds = [
-                Cloud(arm.label, style_of(number), _points(frame, i, varied.name))
+                Cloud(arm.shown, style_of(number), points)
                 for number, (arm, frame) in enumerate(zip(arms, found, strict=True))
-                if len(frame)
+                if len(frame) and (points := _points(frame, i, varied.name))
             ]
+            if not clouds:
+                continue
             shown = MOST_POINTS // len(clouds)
             thinned |= any(len(cloud.points) > shown for cloud in clouds)
             charts.append(
@@ -85,6 +95,10 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
         "neighbours. In training environments plays the model of the agent that lives there, in "
         "held-out ones the average (Baseline: the mean over all agents’ models)."
     ]
+    if missing:
+        words.append(
+            "Where a return is not a finite number there is no point, and the lines lack it."
+        )
     if thinned:
         words.append("Of many seeds, only the first ones are drawn as points; the lines know all.")
     return Section(key, title, words, legend=legend_of(arms), charts=charts)
@@ -92,17 +106,15 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
 
 def legend_of(arms: Sequence[Arm]) -> list[Key]:
     """An entry for each arm."""
-    return [Key(style_of(number), arm.label) for number, arm in enumerate(arms)]
+    return [Key(style_of(number), arm.shown) for number, arm in enumerate(arms)]
 
 
 def _points(frame: "pd.DataFrame", i: int, name: str) -> list[Point]:
     """An environment's value is the mean over the models that were played in it."""
-    rows = frame.groupby(["seed", "environment"], as_index=False).agg(
-        theta=(f"t{i}", "first"), value=("value", "mean")
-    )
+    rows = strict_mean(frame, ["seed", "environment", f"t{i}"]).dropna().reset_index()
     return [
         Point(float(theta), float(value), f"seed {seed} · {name} {theta:.4g}", decimal(value))
-        for seed, theta, value in zip(rows["seed"], rows["theta"], rows["value"], strict=True)
+        for seed, theta, value in zip(rows["seed"], rows[f"t{i}"], rows["value"], strict=True)
     ]
 
 
@@ -122,8 +134,8 @@ def baseline_matrices(arms: Sequence[Arm], metric: str) -> Section | None:
     for arm in alone:
         splits = [split for split in (TRAIN, HELD_OUT) if split in arm.measured]
         matrices = {split: matrix(arm, split) for split in splits}
-        low = min(float(one.values.min()) for one in matrices.values())
-        high = max(float(one.values.max()) for one in matrices.values())
+        values = np.concatenate([one.values.ravel() for one in matrices.values()])
+        low, high = extremes(values)
         which = f", {arm.label}" if len(alone) > 1 else ""
         charts += [
             heat_chart(
@@ -164,7 +176,7 @@ def matrix(arm: Arm, split: str) -> Matrix:
         of_seed = frame[frame["seed"] == seed].assign(agent=lambda f: f["agent"].astype(int))
         agents = _sorted(homes[homes["seed"] == seed], order)
         places = _sorted(of_seed, order)
-        grid = of_seed.pivot_table(index="agent", columns="environment", values="value")
+        grid = strict_mean(of_seed, ["agent", "environment"]).unstack("environment")
         values.append(grid.loc[agents.index, places.index].to_numpy())
         rows.append(agents.to_numpy())
         columns.append(places.to_numpy())
