@@ -149,3 +149,18 @@ def returns_nothing(theta=1.0):
 
 def breaks(theta=1.0):
     return {}["no such key"]
+
+
+class Far(Line):
+    """What is seen is far outside of what the space says."""
+
+    def _seen(self):
+        return np.array([-1e9, self.salt], np.float32)
+
+
+class Huge(Line):
+    """Rewards of which a few do not fit into 32 bits, nor the square of one."""
+
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, 1e30, *rest

@@ -454,3 +454,17 @@ def test_the_name_of_a_training_is_no_path(make, ask, tmp_path, name):
     with pytest.raises(FedrlError, match="not a name of a training"):
         make(tmp_path / "state").answer(ask(1, training=name))
     assert not list(tmp_path.rglob("*.npz"))
+
+
+def test_an_agent_whose_training_diverges_says_so_and_sends_nothing(tmp_path, ask):
+    steep = replace(EXPERIMENT, learner=replace(EXPERIMENT.learner, lr=1e30))
+    agent = Agent(tmp_path, NetworkWork(steep, 1, None), steep.digest)
+    asked = ask(1, experiment=steep.digest)
+    for _ in range(2):
+        with pytest.raises(
+            FedrlError, match="a parameter of agent 1 is not a finite number"
+        ) as error:
+            agent.answer(asked)
+        # It goes to the server, which is not to know where the agent lives.
+        assert not any(varied.name in str(error.value) for varied in steep.family.varied)
+    assert not list(tmp_path.glob("*.npz"))

@@ -119,6 +119,9 @@ class Evaluate:
             )
         console = Console()
         console.print(table)
+        diverged = int((~np.isfinite(np.asarray(returns.undiscounted))).any(1).sum())
+        if diverged:
+            console.print(f"{diverged} of {run.experiment.seeds} seeds diverged", highlight=False)
         console.print(
             f"{run.experiment.seeds} seeds, {self.episodes} greedy episodes each", highlight=False
         )

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedrl.experiment.files import Array
+from fedrl.experiment.metrics import HELD_OUT
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.programs import Record
 from fedrl.experiment.settings import Experiment
@@ -46,18 +47,20 @@ class Diverged(NamedTuple):
         news = (before.first == NEVER) & (self.first != NEVER)
         return [(int(s), int(a), int(self.first[s, a])) for s, a in np.argwhere(news)]
 
+    def told(self, seed: int, agent: int, who: str) -> str:
+        """What the agent, called `who`, first met."""
+        update = int(self.first[seed, agent])
+        if self.reward[seed, agent] == update:
+            return f"{who} got a reward that is not a finite number after {update:,} updates"
+        return f"the loss or a parameter of {who} is not a finite number from update {update:,} on"
+
     def sentence(self, experiment: Experiment, thetas: Array) -> str | None:
         """Who was first, and how many there are; None if nobody has."""
         if not self.agents:
             return None
         seed, agent = self.agents[0]
-        update = self.first[seed, agent]
-        who = f"agent {agent} of seed {seed} ({theta_in_words(experiment, thetas[seed, agent])})"
-        what = (
-            f"{who} got a reward that is not a finite number after {update:,} updates"
-            if self.reward[seed, agent] == update
-            else f"the loss or a parameter of {who} is not a finite number since update {update:,}"
-        )
+        place = theta_in_words(experiment, thetas[seed, agent])
+        what = self.told(seed, agent, f"agent {agent} of seed {seed} ({place})")
         seeds = len({seed for seed, _ in self.agents})
         return (
             f"{what} (by now {len(self.agents)} of {self.first.size} agents, in {seeds} of "
@@ -81,10 +84,12 @@ def in_evaluation(
         bad = np.argwhere(~np.isfinite(returns.undiscounted))
         if len(bad):
             seed, environment = int(bad[0][0]), int(bad[0][-1])
-            place = theta_in_words(experiment, thetas[seed, environment])
+            theta = theta_in_words(experiment, thetas[seed, environment])
+            held_out = environment - experiment.agents
+            kind, number = (HELD_OUT, held_out) if held_out >= 0 else ("training", environment)
             return (
-                f"after {leg.trained:,} {experiment.unit}, a return in environment {environment} "
-                f"of seed {seed} ({place}) is not a finite number"
+                f"after {leg.trained:,} {experiment.unit}, a return in {kind} environment {number} "
+                f"of seed {seed} ({theta}) is not a finite number"
             )
     return None
 

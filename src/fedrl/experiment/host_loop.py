@@ -70,6 +70,8 @@ def adapt_in(
 
     def evaluate(trained: int) -> float:
         total = 0.0
+        for leaf in jax.tree.leaves(state[0].params):
+            _refuse_not_finite(f"a parameter after {trained:,} {unit} is", leaf)
         for episode in range(episodes):
             # Seeded, so that every evaluation and every method meets the same beginnings.
             observation, over, age = reset(env, seed=seed + 1 + episode), False, 0
@@ -190,7 +192,19 @@ def reset(env: Any, seed: int | None = None) -> jax.Array:
     return jnp.asarray(observation, jnp.float32)
 
 
+def _refuse_not_finite(what: str, numbers: Any) -> None:
+    if not np.isfinite(numbers).all():
+        raise FedrlError(
+            f"training has diverged, {what} not a finite number: mend the environment, or lower "
+            "the step size"
+        )
+
+
 def step(env: Any, action: Any) -> tuple[jax.Array, float, bool, bool]:
-    """(observation, reward, terminated, truncated)."""
+    """(observation, reward, terminated, truncated); what is not finite is refused."""
+    _refuse_not_finite("the action is", action)
     observation, reward, terminated, truncated, _ = env.step(action)
+    _refuse_not_finite("the reward is", reward)
+    if not terminated:  # of what follows a terminal state nothing is learnt
+        _refuse_not_finite("an observation is", observation)
     return jnp.asarray(observation, jnp.float32), float(reward), bool(terminated), bool(truncated)

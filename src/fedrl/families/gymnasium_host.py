@@ -212,12 +212,14 @@ class Hall:
         if self._allowed is None:
             self._allowed = far_outside(env.observation_space)
         low, high = self._allowed
-        if not ((low <= seen) & (seen <= high)).all():
+        inside = (low <= seen) & (seen <= high)
+        if not inside.all():
             self._warned = True
+            worst, space = int(np.argmin(inside)), env.observation_space
             self.warning = (
-                f"{what} gave the observation {seen.tolist()}, far outside of its space "
-                f"{env.observation_space}: networks hardly learn from such numbers; mend the "
-                "space, or scale the observations"
+                f"number {worst} of an observation of {what} is {seen[worst]:g}, far outside of "
+                f"its space (from {space.low[worst]:g} to {space.high[worst]:g}), and networks "
+                "hardly learn from such numbers: correct the space, or scale the observations"
             )
         return seen
 

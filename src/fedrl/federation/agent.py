@@ -41,9 +41,9 @@ class Seen(NamedTuple):
     collected: jax.Array
     episodes: jax.Array
     bad_reward: jax.Array
-    """Updates done when a reward was first not finite; NEVER before that."""
+    """Updates done when a reward was first not finite; or NEVER."""
     bad_update: jax.Array
-    """The first update whose loss or parameters were not finite; NEVER before that."""
+    """The first update with a loss, or parameters before it, that were not finite; or NEVER."""
 
     def cleared(self) -> "Seen":
         """With sums of nothing; what was not finite is not forgotten."""

@@ -343,8 +343,8 @@ class LocalEngine:
 
 
 def _noticed(federation: Federation) -> Federation:
-    """The agents, knowing whether their parameters are finite after the latest update."""
-    agents, updates = federation.agents, federation.clock.updates
+    """The agents, knowing whether the parameters are finite that their next update begins with."""
+    agents, updates = federation.agents, federation.clock.updates + 1
     bad = ~jax.vmap(finite)(agents.learned.params)
     seen = agents.seen._replace(bad_update=first_time(bad, agents.seen.bad_update, updates))
     return federation._replace(agents=agents._replace(seen=seen))

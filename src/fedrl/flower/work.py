@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import Diverged
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
@@ -104,6 +106,9 @@ class NetworkWork:
         done: Federation = _trained(self._engine, state, self._environment, jnp.int32(E))
         jax.block_until_ready(done)  # type: ignore[no-untyped-call]
         self.experiment.family.raise_trouble()
+        found = Diverged.of(jax.tree.map(lambda leaf: leaf[None], done.agents.seen))
+        if found.agents:  # told to the server, which is not to know theta
+            raise FedrlError(found.told(0, 0, f"agent {self.agent}"))
         return done
 
     def shared(self, state: Federation) -> Arrays:
