@@ -70,6 +70,8 @@ def carry_out(
         if first == 0:
             directory.begin()
             replicates.start()
+            # Agents have explored: an environment that broke is to blame for all that follows.
+            experiment.family.raise_trouble()
         health = _Health(directory, replicates, on_divergence, watcher.warn)
         pause, since = _Pause(), time.monotonic()
         with _Interrupts(watcher.warn) as interrupts, while_tracked as tell:
