@@ -205,6 +205,19 @@ def test_a_run_that_stops_between_two_evaluations_has_no_value_at_its_end(finish
         assert arm.diverged == 1
 
 
+def test_an_agent_that_diverges_while_it_explores_is_in_the_metrics(tmp_path):
+    lost = replace(
+        ONE_BREAKS, name="lost", family=LostPoles(time_limit=20, longest=BETWEEN), learner=LEARNER
+    )
+    said = rf"agent {AGENT} of seed {SEED} \(.*\) got a reward that is not .* after 0 updates"
+    with pytest.raises(FedrlError, match=said):
+        fedrl.train(lost, out=tmp_path, progress=False)
+    frame = fedrl.Run(tmp_path / lost.directory_name).metrics()
+    (event,) = frame[frame["metric"] == "diverged"].to_dict("records")
+    found = [event[name] for name in ("seed", "agent", "updates", "value")]
+    assert found == [SEED, str(AGENT), 0, 0]
+
+
 def test_returns_that_are_not_finite_stop_a_run(tmp_path):
     many = replace(TINY, E=inf, held_out=20, name="lost")
     lost = replace(many, family=LostPoles(time_limit=20, longest=LENGTH))

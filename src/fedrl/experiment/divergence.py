@@ -28,6 +28,11 @@ class Diverged(NamedTuple):
     def of(cls, seen: Seen) -> "Diverged":
         return cls(np.asarray(seen.bad_reward), np.asarray(seen.bad_update))
 
+    @classmethod
+    def nobody(cls, like: "Diverged") -> "Diverged":
+        """As many agents, none of which has."""
+        return cls(*(np.full_like(one, NEVER) for one in like))
+
     @property
     def first(self) -> Array:
         """The earlier of the two."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, get_args
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.experiment import checkpoint, divergence, metrics
-from fedrl.experiment.divergence import OnDivergence
+from fedrl.experiment.divergence import Diverged, OnDivergence
 from fedrl.experiment.machines import Training, training
 from fedrl.experiment.plan import Leg, plan
 from fedrl.experiment.programs import Record
@@ -70,9 +70,9 @@ def carry_out(
         if first == 0:
             directory.begin()
             replicates.start()
-            # Agents have explored: an environment that broke is to blame for all that follows.
-            experiment.family.raise_trouble()
         health = _Health(directory, replicates, on_divergence, watcher.warn)
+        if first > 0:
+            health.go_on()
         pause, since = _Pause(), time.monotonic()
         with _Interrupts(watcher.warn) as interrupts, while_tracked as tell:
             for number, leg in enumerate(legs[first:], first):
@@ -158,8 +158,13 @@ class _Health:
     ) -> None:
         self._directory, self._replicates = directory, replicates
         self._stops, self._warn = on_divergence == "stop", warn
-        self._diverged = replicates.diverged()
+        # What agents met while they explored is news of the first leg.
+        self._diverged = Diverged.nobody(replicates.diverged())
         self._said: set[str] = set()
+
+    def go_on(self) -> None:
+        """From a checkpoint, which may have been made although agents had diverged."""
+        self.news()
         self.check(None, None)
 
     def news(self) -> list[tuple[int, int, int]]:
