@@ -214,3 +214,18 @@ class Recorded(Line):
         action = int(action) - 3
         LOG.append((self.theta, *before.tolist(), action, reward, *seen.tolist(), ended))
         return seen, reward, ended, cut, info
+
+
+class Far(Line):
+    """What is seen is far outside of what the space says."""
+
+    def _seen(self):
+        return np.array([-1e9, self.salt], np.float32)
+
+
+class Huge(Line):
+    """Rewards of which a few do not fit into 32 bits, nor the square of one."""
+
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, 1e30, *rest

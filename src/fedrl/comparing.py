@@ -90,6 +90,6 @@ def compare(
         console.print(f"page: {html}", highlight=False, soft_wrap=True)
     return pd.DataFrame(
         [[str(interval(final(arm, split))) for split in splits] for arm in arms],
-        index=[arm.label for arm in arms],
+        index=[arm.shown for arm in arms],
         columns=splits,
     )

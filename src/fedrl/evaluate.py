@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedrl.families.control_family import ControlFamily, State, without_idle
+from fedrl.federation.agent import finite
 from fedrl.keys import numbered
 
 Policy = Callable[[Any, jax.Array], jax.Array]
@@ -37,7 +38,9 @@ def greedy_returns(
 
     All models start an environment's episodes from the same states, which depend on the
     environment's number; they are counted from 0 unless `numbers` says otherwise. With `own`, model
-    i is played in environment i only; with `each`, episodes are told one by one (last axis).
+    i is played in environment i only; with `each`, episodes are told one by one (last axis). What
+    a model does whose parameters are not finite is worth nothing, however often its actions happen
+    to be right: its returns are not a number.
     """
     constants = jax.vmap(family.constants)(theta)
     numbers = jnp.arange(theta.shape[0]) if numbers is None else numbers
@@ -56,6 +59,8 @@ def greedy_returns(
     played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
     if not each:
         played = Returns(*(values.mean(-1) for values in played))
+    usable = jax.vmap(finite)(models)[(...,) + (None,) * (2 if each else 1)]
+    played = Returns(*(jnp.where(usable, values, jnp.nan) for values in played))
     return Returns(*(values[:, 0] for values in played)) if own else played
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedrl.arguments import of_kind
 from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import OnDivergence
 from fedrl.experiment.files import read_text
 from fedrl.experiment.launch import begin, go_on
 from fedrl.experiment.run import Run
@@ -25,17 +26,20 @@ def train(
     progress: bool = True,
     track: Sequence[str] = (),
     wave: int | None = None,
+    on_divergence: OnDivergence = "stop",
 ) -> Run:
     """Carry out an experiment in a folder of its own below `out`.
 
     A run that was interrupted is continued, one that is finished is returned as it is. `track`
     names where else it is to be seen: tensorboard, wandb, mlflow. `wave` says how many agents work
     side by side, which changes no result; chosen to fit the machine unless given.
+    `on_divergence`: "stop" the run when a reward, a loss, a parameter or a return is not finite, or
+    "continue", which changes no number.
     """
     of_kind("experiment", experiment, Experiment)
     trackers = trackers_named(track)
     (directory,) = begin([experiment], Path(out), wave=wave)
-    go_on(directory, new_console(quiet=not progress), trackers, wave)
+    go_on(directory, new_console(quiet=not progress), trackers, wave, on_divergence)
     return Run(directory.path)
 
 
@@ -46,6 +50,7 @@ def resume(
     track: Sequence[str] = (),
     wave: int | None = None,
     allow_code: bool = False,
+    on_divergence: OnDivergence = "stop",
 ) -> Run:
     """Continue an interrupted run.
 
@@ -53,7 +58,7 @@ def resume(
     """
     trackers = trackers_named(track)
     directory = RunDirectory.open(Path(path), allow_code=allow_code)
-    go_on(directory, new_console(quiet=not progress), trackers, wave)
+    go_on(directory, new_console(quiet=not progress), trackers, wave, on_divergence)
     return Run(path)
 
 

@@ -287,3 +287,16 @@ def test_a_picture_is_no_observation(run):
     env.observation_space = spaces.Discrete(4)
     with pytest.raises(FedrlError, match=r"observe Box\(4,\), this environment gives Discrete"):
         run.adapt(env, **SHORT)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_reward_that_is_not_finite_stops_an_adaptation(plain, wrong):
+    env = Fake(4, spaces.Discrete(2), reward=lambda action: wrong)
+    with pytest.raises(FedrlError, match="diverged, the reward is not a finite number"):
+        plain.adapt(env, method="n-update", updates=5, progress=False)
+
+
+def test_parameters_that_are_not_finite_stop_an_adaptation(plain):
+    env = Fake(4, spaces.Discrete(2), reward=lambda action: 3e38)
+    with pytest.raises(FedrlError, match="diverged, a parameter after 5 updates is not a finite"):
+        plain.adapt(env, method="n-update", updates=5, every=5, progress=False)

@@ -10,6 +10,7 @@ import pytest
 
 import fedrl
 from fedrl import Experiment, FedrlError, Run
+from fedrl.errors import CodeNotAllowedError
 from fedrl.experiment.run_directory import ABOUT, ENVIRONMENTS
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.stored import StoredFamily

@@ -1,7 +1,9 @@
 """Gymnasium environments in our engine, against the environments themselves."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 import gymnasium
 import jax
@@ -21,6 +23,7 @@ from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import GymnasiumFamily, Uniform
 from fedrl.families.gymnasium_host import hall
+from fedrl.federation.agent import NEVER
 from fedrl.learners import replay
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
@@ -322,3 +325,39 @@ def test_an_environment_without_pictures_is_refused_and_says_why(tmp_path, capsy
     said = capsys.readouterr().err
     assert re.search(f"gymnasium_worlds:{name} cannot be shown.*rgb_array.*{why}", said)
     assert not (run.path / "figures").exists()
+
+
+class Listens(Silence):
+    def __init__(self):
+        self.warnings = []
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+
+def test_observations_far_outside_of_their_space_and_huge_rewards_are_warned_of_once(tmp_path):
+    settings = {"updates": 40, "evaluation": Evaluation(every=20, episodes=1), "learner": LEARNER}
+    for kind, said in (
+        ("Far", r"number 0 of .* is -1e\+09, far outside of its space \(from -1e\+06 to 1e\+06\)"),
+        ("Huge", r"as large as \d\.\de\+3\d, and squares of such numbers do not fit into 32 bits"),
+    ):
+        (directory,) = begin_runs([experiment(world(kind), **settings)], tmp_path)
+        heard = Listens()
+        # The networks' first outputs overflow, or not: what matters here is what is said before.
+        with suppress(FedrlError):
+            carry_out(directory, heard)
+        (words,) = [words for words in heard.warnings if "not a finite number" not in words]
+        assert re.search(said, words), words
+
+
+def test_an_agent_that_has_diverged_does_not_act_and_is_blamed_itself():
+    learner = DDPG(hidden=(8,), batch=4, replay=64, learning_starts=8, action_layer=0)
+    engine = experiment(world("steered"), learner=learner, E=inf).engine
+    begun = begin(engine, 0)
+    spoilt = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), begun.agents.learned.params)
+    agents = begun.agents._replace(learned=begun.agents.learned._replace(params=spoilt))
+    after = jax.jit(lambda: go_on(engine, begun._replace(agents=agents), 0, 1, 5))()
+    # An environment that got the action would have said so.
+    engine.family.raise_trouble()
+    assert np.asarray(after.agents.seen.bad_update).tolist() == [NEVER, 1]
+    assert np.asarray(after.agents.seen.bad_reward).tolist() == [NEVER, NEVER]

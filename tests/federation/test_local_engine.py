@@ -11,7 +11,7 @@ import pytest
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.replicates import Replicates
 from fedrl.families import CartPoles
-from fedrl.federation.agent import Survives, agent_keys, batch_draws, step_draws
+from fedrl.federation.agent import NEVER, Survives, agent_keys, batch_draws, step_draws
 from fedrl.federation.aggregate import Mean, mean
 from fedrl.federation.local_engine import FIRST_RESET, LocalEngine
 from fedrl.keys import Purpose, replicate_key
@@ -273,9 +273,12 @@ def test_with_communication_an_agent_is_reached_by_the_average_and_not_before(E)
     clean, dirty = advance(ENGINE, federation, 1, E), advance(ENGINE, spoilt(federation), 1, E)
     # All that was done before the average: experience, losses, moments, own target.
     assert same(clean.rows[0], dirty.rows[0])
-    before = ("world", "seen")
-    for part in before:
-        assert same(*(of_agent(getattr(x.agents, part), 0) for x in (clean, dirty)))
+    seen = of_agent(dirty.agents.seen, 0)
+    assert same(of_agent(clean.agents.world, 0), of_agent(dirty.agents.world, 0))
+    assert same(of_agent(clean.agents.seen, 0), seen._replace(bad_update=np.int32(NEVER)))
+    # Who was first is known also after everybody has the same.
+    assert seen.bad_update == E + 1
+    assert of_agent(dirty.agents.seen, 1).bad_update == 1
     for part in ("optimizer", "target"):
         assert same(*(of_agent(getattr(x.agents.learned, part), 0) for x in (clean, dirty)))
     for leaf in jax.tree.leaves(of_agent(dirty.agents.learned.params, 0)):

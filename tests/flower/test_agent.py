@@ -465,3 +465,17 @@ def test_an_agent_leaves_a_mark_once_its_training_is_finished(make, ask, tmp_pat
     again = {"training": "training1", "model": {}}
     agent.answer(ask(1, **again))
     assert not (tmp_path / "finished").exists()
+
+
+def test_an_agent_whose_training_diverges_says_so_and_sends_nothing(tmp_path, ask):
+    steep = replace(EXPERIMENT, learner=replace(EXPERIMENT.learner, lr=1e30))
+    agent = Agent(tmp_path, NetworkWork(steep, 1, None), steep.digest)
+    asked = ask(1, experiment=steep.digest)
+    for _ in range(2):
+        with pytest.raises(
+            FedrlError, match="a parameter of agent 1 is not a finite number"
+        ) as error:
+            agent.answer(asked)
+        # It goes to the server, which is not to know where the agent lives.
+        assert not any(varied.name in str(error.value) for varied in steep.family.varied)
+    assert not list(tmp_path.glob("*.npz"))

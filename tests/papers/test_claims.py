@@ -110,6 +110,22 @@ def test_effects_are_paired_differences_with_students_interval(found):
     assert len({effect.what for effect in computed}) == 12
 
 
+def test_no_verdict_comes_from_the_seeds_that_are_left(found):
+    curve = found.baseline.curves[OWN].copy()
+    curve[2, -1] = np.nan
+    lost = replace(found.baseline, curves=found.baseline.curves | {OWN: curve}, diverged=1)
+    sound = {(one.claim, one.what): one for one in effects(found)}
+    seen = {(one.claim, one.what): one for one in effects(replace(found, baseline=lost))}
+    with_it = {key for key in seen if key[0] == "C1"}
+    assert len(with_it) == 2
+    for key, one in seen.items():
+        assert (str(one.size) == "diverged") == (key in with_it)
+        # What there is to learn is not known either, so nothing can be less than a share of it.
+        assert np.isnan(one.worth)
+        supported = sound[key].verdict == "supported" and key not in with_it
+        assert one.verdict == ("supported" if supported else "undecided")
+
+
 class FakeRun:
     """What falls are computed from."""
 
@@ -126,6 +142,14 @@ class FakeRun:
         noise = [(*row[:6], "learning", "explored_return", 1e9) for row in rows]
         noise += [(*row[:6], "train", "discounted_return", -1e9) for row in rows]
         return pd.DataFrame(rows + noise, columns=COLUMNS).sample(frac=1, random_state=0)
+
+
+def test_a_fall_is_not_a_number_where_an_agent_diverged(rng):
+    returns = rng.normal(size=(2, 2, 4))
+    returns[1, 0, 2] = np.nan
+    returns[:, :, 3] = np.nan  # an evaluation of which nothing is a number
+    falls = claims._falls(FakeRun(returns))
+    assert np.isnan(falls).all()
 
 
 def test_a_fall_is_the_largest_drop_below_the_best_so_far(rng):

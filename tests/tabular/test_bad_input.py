@@ -126,6 +126,12 @@ def test_settings_that_are_no_probabilities_are_not_taken_for_some():
     np.testing.assert_array_equal(found.shared, fedrl.tabular.run(**GOOD_CALL).shared)
 
 
+@pytest.mark.parametrize("algorithm", ["qavg", "softpavg"])
+def test_steps_that_overflow_are_no_result(algorithm):
+    with pytest.raises(fedrl.FedrlError, match=r"replicate 0 is not a finite number.*lower lr"):
+        fedrl.tabular.run(**{**GOOD_CALL, "algorithm": algorithm, "lr": 1e300, "iterations": 9})
+
+
 def test_objective_checks_its_policy():
     with pytest.raises(fedrl.FedrlError, match="policy must sum to 1 over actions"):
         fedrl.tabular.objective(GOOD.policy * 2, GOOD.P, GOOD.R, 0.9)

@@ -5,7 +5,7 @@ The arguments follow from the settings of the preset, so they can only be read o
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -78,7 +78,7 @@ def run(arguments: list[str]) -> int:
     machines = command.machines
     with machines.together():
         directories = begin(experiments, command.out, wave=machines.wave)
-        return carry_out_and_report(directories, trackers, machines.wave)
+        return carry_out_and_report(directories, trackers, machines.wave, command.on_divergence)
 
 
 def command_with_experiment() -> Any:
@@ -96,6 +96,8 @@ def command_with_experiment() -> Any:
         """Also run without communication (E = inf, which gives Baseline too) and compare."""
         track: tuple[str, ...] = ()
         """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
+        on_divergence: Literal["stop", "continue"] = "stop"
+        """What to do when a reward, a loss, a parameter or a return is not a finite number."""
         machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
         """Where the work is done."""
         allow_code: bool = False

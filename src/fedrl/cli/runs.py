@@ -35,6 +35,8 @@ class Resume(OfRun):
     """The run's folder."""
     track: tuple[str, ...] = ()
     """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
+    on_divergence: Literal["stop", "continue"] = "stop"
+    """What to do when a reward, a loss, a parameter or a return is not a finite number."""
     machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
     """Where the work is done."""
 
@@ -45,7 +47,9 @@ class Resume(OfRun):
         trackers = trackers_named(self.track)
         directory = RunDirectory.open(self.run_dir, allow_code=self.allow_code)
         with self.machines.together():
-            return carry_out_and_report([directory], [trackers], self.machines.wave)
+            return carry_out_and_report(
+                [directory], [trackers], self.machines.wave, self.on_divergence
+            )
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,9 @@ class Evaluate(OfRun):
             )
         console = new_console()
         console.print(table)
+        diverged = int((~np.isfinite(np.asarray(returns.undiscounted))).any(1).sum())
+        if diverged:
+            console.print(f"{diverged} of {run.experiment.seeds} seeds diverged", highlight=False)
         over = " (the intervals: over episodes of this one training)" if alone else ""
         console.print(
             f"{count(run.experiment.seeds, 'seeds')}, "
@@ -260,6 +267,7 @@ def carry_out_and_report(
     directories: "list[RunDirectory]",
     trackers: "list[dict[str, Tracker]]",
     wave: int | None = None,
+    on_divergence: Literal["stop", "continue"] = "stop",
 ) -> int:
     """Take runs to their end, one after the other and each with its trackers; compare them."""
     from fedrl.experiment.launch import go_on
@@ -273,7 +281,7 @@ def carry_out_and_report(
     for directory, watching in zip(directories, trackers, strict=True):
         if directory.finished:
             console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
-        go_on(directory, console, watching, wave)
+        go_on(directory, console, watching, wave, on_divergence)
         runs.append(Run(directory.path))
     report_runs(runs, runs[0].path / "figures", console)
     return 0

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
+from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.experiment import checkpoint, metrics
+from fedrl.experiment import checkpoint, divergence, metrics
+from fedrl.experiment.divergence import Diverged, OnDivergence
 from fedrl.experiment.machines import Training, training
 from fedrl.experiment.plan import Leg, plan
+from fedrl.experiment.programs import Record
 from fedrl.experiment.run_directory import RunDirectory, named_leaves
 from fedrl.experiment.tracking import tracked
 from fedrl.trackers.tracker import Tracker
@@ -44,11 +47,14 @@ def carry_out(
     watcher: Watcher,
     trackers: Mapping[str, Tracker] | None = None,
     wave: int | None = None,
+    on_divergence: OnDivergence = "stop",
 ) -> None:
     """Run, or go on with, the experiment of a directory until it is finished.
 
-    `wave`: agents that work side by side; changes no result.
+    `wave`: agents that work side by side; changes no result. `on_divergence`: whether a run goes on
+    when a reward, a loss, a parameter or a return is not finite; changes nothing of what comes.
     """
+    arguments.choice("on_divergence", on_divergence, get_args(OnDivergence))
     while_tracked = tracked(directory, trackers or {}, say=watcher.say, warn=watcher.warn)
     with directory.locked():
         if directory.finished:
@@ -64,6 +70,9 @@ def carry_out(
         if first == 0:
             directory.begin()
             replicates.start()
+        health = _Health(directory, replicates, on_divergence, watcher.warn)
+        if first > 0:
+            health.go_on()
         pause, since = _Pause(), time.monotonic()
         with _Interrupts(watcher.warn) as interrupts, while_tracked as tell:
             for number, leg in enumerate(legs[first:], first):
@@ -75,11 +84,17 @@ def carry_out(
 
                 record = replicates.run(leg, advance)
                 experiment.family.raise_trouble()
-                if record is not None:
-                    rows = metrics.rows(experiment, leg, record, replicates.thetas)
+                if words := experiment.family.warning():
+                    watcher.warn(words)
+                diverged = health.news()
+                if record is not None or diverged:
+                    rows = metrics.rows(experiment, leg, record, replicates.thetas, diverged)
                     directory.save_metrics(leg.trained, rows)
                     tell(rows)
+                if record is not None:
                     watcher.headline(metrics.headline(record, experiment))
+                # Without a checkpoint: whoever resumes the run comes to the same place.
+                health.check(leg, record)
                 last = number == len(legs) - 1
                 if last or interrupts.wanted() or pause.over():
                     with pause.measured():
@@ -129,6 +144,56 @@ def _restore(
     if files:
         warn("no checkpoint can be used: starting from the beginning")
     return 0
+
+
+class _Health:
+    """Notices what is not finite, and stops the run unless it is to continue."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        replicates: Training,
+        on_divergence: OnDivergence,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._directory, self._replicates = directory, replicates
+        self._stops, self._warn = on_divergence == "stop", warn
+        # What agents met while they explored is news of the first leg.
+        self._diverged = Diverged.nobody(replicates.diverged())
+        self._said: set[str] = set()
+
+    def go_on(self) -> None:
+        """From a checkpoint, which may have been made although agents had diverged."""
+        self.news()
+        self.check(None, None)
+
+    def news(self) -> list[tuple[int, int, int]]:
+        """(seed, agent, update) of agents that have diverged since somebody last asked."""
+        before, self._diverged = self._diverged, self._replicates.diverged()
+        return self._diverged.since(before)
+
+    def check(self, leg: Leg | None, record: Record | None) -> None:
+        """Say what is not finite now, and what is hardly so."""
+        experiment, thetas = self._directory.experiment, self._replicates.thetas
+        if leg is not None and (words := divergence.too_large(record)):
+            self._once("large", words)
+        words = self._diverged.sentence(experiment, thetas)
+        if words is None and leg is not None:
+            words = divergence.in_evaluation(record, leg, experiment, thetas)
+        if words is None:
+            return
+        if self._stops:
+            path = self._directory.path
+            raise FedrlError(
+                f"{path} has stopped: {words}; mend the rewards or lower the step size in a new "
+                f"run, or go on all the same with `fedrl resume {path} --on-divergence continue`"
+            )
+        self._once("diverged", f"{words}; going on")
+
+    def _once(self, subject: str, words: str) -> None:
+        if subject not in self._said:
+            self._said.add(subject)
+            self._warn(words)
 
 
 class _Pause:

@@ -68,6 +68,8 @@ def adapt_in(
 
     def evaluate(trained: int) -> float:
         total = 0.0
+        for leaf in jax.tree.leaves(state[0].params):
+            _refuse_not_finite(f"a parameter after {trained:,} {unit} is", leaf)
         for episode in range(episodes):
             # The same beginnings for every method.
             start = episode_seed(seed, Purpose.EVALUATION, trained, episode)
@@ -195,10 +197,23 @@ def reset(env: Any, seed: int | None = None) -> jax.Array:
     return _observed(env, observation)
 
 
+def _refuse_not_finite(what: str, numbers: Any) -> None:
+    if not np.isfinite(numbers).all():
+        raise FedrlError(
+            f"training has diverged, {what} not a finite number: mend the environment, or lower "
+            "the step size"
+        )
+
+
 def step(env: Any, action: Any) -> tuple[jax.Array, float, bool, bool]:
-    """(observation, reward, terminated, truncated)."""
+    """(observation, reward, terminated, truncated); what is not finite is refused."""
+    _refuse_not_finite("the action is", action)
     observation, reward, terminated, truncated, _ = env.step(action)
-    return _observed(env, observation), float(reward), bool(terminated), bool(truncated)
+    _refuse_not_finite("the reward is", reward)
+    seen = _observed(env, observation)
+    if not terminated:  # of what follows a terminal state nothing is learnt
+        _refuse_not_finite("an observation is", seen)
+    return seen, float(reward), bool(terminated), bool(truncated)
 
 
 def _observed(env: Any, observation: Any) -> jax.Array:

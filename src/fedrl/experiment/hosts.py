@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 
 from fedrl.arguments import whole
 from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import Diverged
 from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.programs import Record, Start
@@ -74,6 +75,8 @@ def _obey(carried: Sharded, message: dict[str, Any], arrays: list[Array]) -> Non
             carried.export()
         case "restore":
             carried.restore(arrays)
+        case "diverged":
+            carried.diverged()
         case "models":
             carried.models()
 
@@ -121,6 +124,13 @@ class Led:
     def matches(self, leaves: list[Array]) -> bool:
         """Whether these could be what `export` gave for this experiment."""
         return self._here.matches(leaves)
+
+    def diverged(self) -> Diverged:
+        """Which agents have met what is not finite."""
+        self._tell({"do": "diverged"})
+        found = self._here.diverged()
+        Led.working = False
+        return found
 
     def models(self) -> Any:
         """Parameters of the models that are evaluated: (seeds, models, ...)."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedrl.counting import count
+from fedrl.experiment.divergence import OnDivergence
 from fedrl.experiment.driver import carry_out
 from fedrl.experiment.layout import refuse_unless_everybody_takes_part
 from fedrl.experiment.memory import refuse_what_does_not_fit
@@ -50,13 +51,14 @@ def go_on(
     console: Console,
     trackers: Mapping[str, Tracker] | None = None,
     wave: int | None = None,
+    on_divergence: OnDivergence = "stop",
 ) -> None:
     """Take a run to its end, telling how it goes."""
     if console.quiet:
-        carry_out(directory, Silence(), trackers, wave)
+        carry_out(directory, Silence(), trackers, wave, on_divergence)
         return
     with RunProgress(directory.path.name, console) as progress:
         if not directory.finished:
             progress.say(in_words(directory.experiment))
             progress.say(f"results: {directory.path}")
-        carry_out(directory, progress, trackers, wave)
+        carry_out(directory, progress, trackers, wave, on_divergence)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import jax
 
 from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import Diverged
 from fedrl.experiment.files import Array
 from fedrl.experiment.hosts import Led
 from fedrl.experiment.plan import Leg
@@ -29,6 +30,8 @@ class Training(Protocol):
     def restore(self, leaves: list[Array]) -> None: ...
 
     def matches(self, leaves: list[Array]) -> bool: ...
+
+    def diverged(self) -> Diverged: ...
 
     def models(self) -> Any: ...
 

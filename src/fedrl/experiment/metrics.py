@@ -1,6 +1,6 @@
 """Measurements in long format: one row for each number."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
@@ -23,6 +23,7 @@ AVERAGE = "average"
 TRAIN, HELD_OUT, LEARNING = "train", "held-out", "learning"
 RETURN, DISCOUNTED = "return", "discounted_return"
 LOSS, EXPLORED, UPDATES = "loss", "explored_return", "updates"
+DIVERGED = "diverged"
 
 
 def header() -> str:
@@ -30,25 +31,36 @@ def header() -> str:
     return ",".join(COLUMNS) + "\n"
 
 
-def rows(experiment: Experiment, leg: Leg, record: Record, thetas: Array) -> str:
-    """The record of a leg as lines of CSV, in a fixed order."""
+def rows(
+    experiment: Experiment,
+    leg: Leg,
+    record: Record | None,
+    thetas: Array,
+    diverged: Sequence[tuple[int, int, int]] = (),
+) -> str:
+    """The record of a leg as lines of CSV, in a fixed order.
+
+    `diverged`: (seed, agent, update) of those that first met what is not finite in this leg.
+    """
     places = [(TRAIN, i) for i in range(experiment.agents)]
     places += [(HELD_OUT, j) for j in range(experiment.held_out)]
     lines: list[str] = []
     for seed in range(experiment.seeds):
         names = [" ".join(f"{x:.9g}" for x in theta) for theta in thetas[seed]]
         start = f"{seed},{leg.communications},{leg.trained}"
-        for agent, index, metric, value in _played(record, seed):
+        for agent, index, metric, value in _played(record, seed) if record else ():
             split, environment = places[index]
             lines.append(
                 f"{start},{agent},{environment},{names[index]},{split},{metric},{value:.9g}"
             )
-        for agent_index, metric, value in _learning(experiment, record, seed):
+        learning = list(_learning(experiment, record, seed)) if record else []
+        learning += [(agent, DIVERGED, update) for s, agent, update in diverged if s == seed]
+        for agent_index, metric, value in learning:
             lines.append(
                 f"{start},{agent_index},{agent_index},{names[agent_index]},{LEARNING},{metric},"
                 f"{value:.9g}"
             )
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _played(record: Record, seed: int) -> Iterator[tuple[str, int, str, float]]:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from fedrl import launches
+from fedrl.experiment.divergence import Diverged
 from fedrl.experiment.files import Array
 from fedrl.experiment.layout import launch_bound, layout
 from fedrl.experiment.memory import most_agents
@@ -240,6 +241,15 @@ class Replicates:
         wanted = [(shape.shape, shape.dtype) for shape in jax.tree.leaves(self._shapes())]
         return wanted == [(leaf.shape, leaf.dtype) for leaf in leaves]
 
+    def diverged(self) -> Diverged:
+        """Which agents have met what is not finite."""
+        found = [
+            [Diverged.of(jax.device_get(state.agents.seen)) for state in states]
+            for states in self._states
+        ]
+        diverged: Diverged = _joined([_joined(waves, axis=1) for waves in found])
+        return diverged
+
     def models(self) -> Any:
         """Parameters of the models that are evaluated: (seeds, models, ...)."""
         found = []
@@ -287,8 +297,8 @@ class Replicates:
 
     def _afresh(self, state: Federation, group: int) -> Federation:
         """Agents that have seen nothing yet."""
-        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.agents.seen)
-        return state._replace(agents=state.agents._replace(seen=self._keep(zeros, group)))
+        seen = self._keep(jax.device_get(state.agents.seen).cleared(), group)
+        return state._replace(agents=state.agents._replace(seen=seen))
 
     def _put(self, tree: Any, group: int) -> Any:
         """On the device of a group of seeds."""

@@ -89,7 +89,9 @@ class Run:
 
     def model(self, agent: int | None = None, seed: int = 0) -> Any:
         """Parameters of the averaged model, or of an agent that never communicated."""
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[seed]), self._models(agent, seed))
+        models = self._models(agent, seed)
+        self._refuse_diverged(models, [seed])
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[seed]), models)
 
     def policy(self, agent: int | None = None, seed: int = 0) -> Policy:
         """The greedy policy as a function of one observation, or of many.
@@ -119,6 +121,7 @@ class Run:
 
         With `each`, the return of each episode, (seeds, environments, episodes). An environment
         that is listed twice is played from the same starts: for more samples, raise `episodes`.
+        Not a number for seeds whose models have diverged.
         """
         experiment = self.experiment
         arguments.whole("episodes", episodes)
@@ -174,7 +177,10 @@ class Run:
             else np.tile(self._checked(environment), (self.experiment.seeds, 1, 1))
         )
         experiment = experiment_of(how, self.experiment, thetas.shape[1])
-        start = start_of(how, self.experiment, self._models(None, 0), thetas)
+        models = self._models(None, 0)
+        if how.method != "scratch":
+            self._refuse_diverged(models, range(self.experiment.seeds))
+        start = start_of(how, self.experiment, models, thetas)
         (directory,) = begin(
             [experiment], Path(settings.get("out") or self.path / "adapted"), start
         )
@@ -186,7 +192,10 @@ class Run:
     ) -> Adapted:
         experiment = experiment_of(how, self.experiment, 1)
         nobody_knows = np.zeros((self.experiment.seeds, 1, 0), np.float32)  # its theta
-        start = start_of(how, self.experiment, self._models(None, seed), nobody_knows)
+        models = self._models(None, seed)
+        if how.method != "scratch":
+            self._refuse_diverged(models, [seed])
+        start = start_of(how, self.experiment, models, nobody_knows)
         with RunProgress(
             f"{experiment.name} in {env.spec.id if env.spec else env}", console
         ) as watcher:
@@ -218,6 +227,17 @@ class Run:
         if not isinstance(theta, (list, tuple, np.ndarray)) or number or len(theta) == 0:
             raise FedrlError(f"theta must be a list of environments, got {theta!r}")
         return np.stack([self.experiment.family.check_theta(one) for one in theta])
+
+    def _refuse_diverged(self, models: Any, seeds: Sequence[int]) -> None:
+        """Refuse seeds whose parameters are not finite."""
+        leaves = jax.tree.leaves(models)
+        bad = [s for s in seeds if not all(np.isfinite(leaf[s]).all() for leaf in leaves)]
+        if bad:
+            raise FedrlError(
+                f"the parameters of seed {bad[0]} of {self.path} are not finite numbers (so it is "
+                f"with {len(bad)} of {self.experiment.seeds} seeds): train again with smaller "
+                "steps or rewards"
+            )
 
     def _models(self, agent: int | None, seed: int) -> Any:
         """Parameters of one model of every seed."""

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedrl import launches
 from fedrl.counting import count
 from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import Diverged
 from fedrl.experiment.files import Array
 from fedrl.experiment.plan import Leg
 from fedrl.experiment.programs import (
@@ -208,8 +209,8 @@ class Sharded:
             agents.learned.params, self._seeds, self._training, self._held_out, trained
         )
         self._latest = pieces.average
-        afresh = jax.tree.map(jnp.zeros_like, agents.seen)
-        self._state = self._state._replace(agents=agents._replace(seen=afresh))
+        afresh = agents._replace(seen=agents.seen.cleared())
+        self._state = self._state._replace(agents=afresh)
         training, held_out, own, seen = self._fetched((*pieces[:3], agents.seen))
         returns = training and jax.tree.map(
             lambda *parts: np.concatenate(parts, -1), training, held_out
@@ -229,6 +230,10 @@ class Sharded:
         """Whether these could be what `export` gave for this experiment."""
         wanted = [(shape.shape, shape.dtype) for shape in jax.tree.leaves(self._shapes())]
         return wanted == [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+    def diverged(self) -> Diverged:
+        """Which agents have met what is not finite."""
+        return Diverged.of(self._fetched(self._state.agents.seen))
 
     def models(self) -> Any:
         """Parameters of the models that are evaluated: (seeds, models, ...)."""

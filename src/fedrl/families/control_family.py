@@ -219,6 +219,10 @@ class ControlFamily(ABC):
     def raise_trouble(self) -> None:  # noqa: B027 (most families need none)
         """Say what went wrong on the host since somebody last asked."""
 
+    def warning(self) -> str | None:
+        """What was hardly right on the host since somebody last asked."""
+        return None
+
     @abstractmethod
     def observe(self, state: State) -> jax.Array:
         """What the agent sees of a state."""

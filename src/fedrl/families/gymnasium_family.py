@@ -137,6 +137,13 @@ class GymnasiumFamily(ControlFamily):
         if trouble is not None:
             raise trouble
 
+    def warning(self) -> str | None:
+        from fedrl.families.gymnasium_host import hall
+
+        place = hall(self)
+        words, place.warning = place.warning, None
+        return words
+
     @property
     def keeps_environments(self) -> bool:
         return True

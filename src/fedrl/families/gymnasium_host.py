@@ -33,6 +33,8 @@ PROCESS, NUMBER, HIGH, LOW, STEPS = range(HEAD)
 # Whole numbers that 32-bit floats can hold.
 _MOST = 1 << 24
 _HALF = 1 << 15
+# Times its width that an observation may be outside of its space before it is warned of.
+FAR = 10.0
 
 
 class Shape(NamedTuple):
@@ -218,6 +220,10 @@ class Hall:
         self.trouble: FedrlError | None = None
         """What an environment did wrong. Compiled programs cannot be left by an exception without a
         page about JAX, so they go on with what is no number until somebody asks."""
+        self.warning: str | None = None
+        """What an environment did that is hardly right, once."""
+        self._allowed: tuple[Array, Array] | None = None
+        self._warned = False
 
     def begin(self, theta: Array, state: Array) -> Array:
         """An episode from its seed, in an environment of its own."""
@@ -254,11 +260,13 @@ class Hall:
         number = int(state[NUMBER])
         env = self._taken[number]
         what = self._name(theta)
+        if not np.isfinite(action).all():  # of an agent that has diverged
+            return np.full(3 + 2 * len(state), np.nan, np.float32)
         with _asked(what, "step"):
             seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
-        after[HEAD:] = observed(what, seen, family.observation_size)
+        after[HEAD:] = self._looked_at(env, observed(what, seen, family.observation_size), what)
         # Shorter limits of its own are cuts as well: what follows is a new episode.
         over = terminated or truncated or after[STEPS] >= family.time_limit
         self._states[number] = renewed = after
@@ -276,10 +284,35 @@ class Hall:
         with _asked(what, "reset"):
             seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
-        vector = observed(what, seen, self._family.observation_size)
+        vector = self._looked_at(env, observed(what, seen, self._family.observation_size), what)
         state = np.concatenate([head, vector]).astype(np.float32)
         self._states[number] = state
         return state
+
+    def _looked_at(self, env: Any, seen: Array, what: str) -> Array:
+        """An observation; it is noted, once, if it lies far outside of its space."""
+        if self._warned:
+            return seen
+        if self._allowed is None:
+            self._allowed = far_outside(env.observation_space)
+        low, high = self._allowed
+        inside = (low <= seen) & (seen <= high)
+        if not inside.all():
+            self._warned = True
+            worst, space = int(np.argmin(inside)), env.observation_space
+            self.warning = (
+                f"number {worst} of an observation of {what} is {seen[worst]:g}, far outside of "
+                f"its space (from {space.low[worst]:g} to {space.high[worst]:g}), and networks "
+                "hardly learn from such numbers: correct the space, or scale the observations"
+            )
+        return seen
+
+
+def far_outside(space: Any) -> tuple[Array, Array]:
+    """What observations lie between, if they are no further outside than `FAR` spaces are wide."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    room = FAR * np.where(np.isfinite(high - low), high - low, np.inf)
+    return low - room, high + room
 
 
 @cache

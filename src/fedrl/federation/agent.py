@@ -34,12 +34,21 @@ class World(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Sums since somebody last looked."""
+    """Sums since somebody last looked, and when the agent first met what is no finite number."""
 
     loss: jax.Array
     updates: jax.Array
     collected: jax.Array
     episodes: jax.Array
+    bad_reward: jax.Array
+    """Updates done when a reward was first not finite; or NEVER."""
+    bad_update: jax.Array
+    """The first update with a loss, or parameters before it, that were not finite; or NEVER."""
+
+    def cleared(self) -> "Seen":
+        """With sums of nothing; what was not finite is not forgotten."""
+        zeros: Seen = jax.tree.map(jnp.zeros_like, self)
+        return zeros._replace(bad_reward=self.bad_reward, bad_update=self.bad_update)
 
 
 class Agent(NamedTuple):
@@ -90,6 +99,10 @@ class Survives:
         arguments.settle(self, **checked)
 
 
+NEVER = -1
+"""In place of a number of updates."""
+
+
 class Keys(NamedTuple):
     """Roots of an agent's random numbers."""
 
@@ -99,7 +112,25 @@ class Keys(NamedTuple):
 
 def nothing_seen() -> Seen:
     """Sums of nothing."""
-    return Seen(jnp.float32(0), jnp.int32(0), jnp.float32(0), jnp.int32(0))
+    return Seen(
+        loss=jnp.float32(0),
+        updates=jnp.int32(0),
+        collected=jnp.float32(0),
+        episodes=jnp.int32(0),
+        bad_reward=jnp.int32(NEVER),
+        bad_update=jnp.int32(NEVER),
+    )
+
+
+def first_time(bad: jax.Array, before: jax.Array, now: jax.Array) -> jax.Array:
+    """When something was first `bad`: `before`, unless that is NEVER and it is so `now`."""
+    return jnp.where(bad & (before == NEVER), now, before)
+
+
+def finite(tree: Any) -> jax.Array:
+    """Whether every number of a tree is finite."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(leaves)) if leaves else jnp.bool_(True)
 
 
 def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
@@ -185,6 +216,10 @@ def interact(
     seen = agent.seen._replace(
         collected=agent.seen.collected + jnp.where(done, collected, 0.0),
         episodes=agent.seen.episodes + done,
+        # Where the action is none either, the agent is to blame and not the environment.
+        bad_reward=first_time(
+            ~jnp.isfinite(reward) & finite(action), agent.seen.bad_reward, clock.updates
+        ),
     )
     going_on = World(state, steps, collected, noise, recent)
     afresh = new_world(family, learner, first)
@@ -206,7 +241,11 @@ def learn(
     learned, loss = improve(
         family, learner, agent.learned, memory, clock.stored, clock.updates + 1, draws
     )
-    seen = agent.seen._replace(loss=agent.seen.loss + loss, updates=agent.seen.updates + 1)
+    seen = agent.seen._replace(
+        loss=agent.seen.loss + loss,
+        updates=agent.seen.updates + 1,
+        bad_update=first_time(~jnp.isfinite(loss), agent.seen.bad_update, clock.updates + 1),
+    )
     return agent._replace(learned=learned, seen=seen)
 
 

@@ -24,6 +24,8 @@ from fedrl.federation.agent import (
     World,
     agent_keys,
     batch_draws,
+    finite,
+    first_time,
     interact,
     learn,
     new_world,
@@ -157,7 +159,8 @@ class LocalEngine:
                 federation = put_back(federation, after, who)
             return self._communicate(federation, environments) if self.communicates else federation
 
-        return _repeat(rounds, one_round, self._rejoined(federation, environments))
+        rejoined = self._rejoined(federation, environments)
+        return _noticed(_repeat(rounds, one_round, rejoined))
 
     def _rejoined(self, federation: Federation, environments: Environments) -> Federation:
         """Agents whose environments are there: a run that goes on has lost those on its host."""
@@ -353,6 +356,14 @@ class LocalEngine:
     @property
     def _clock_axis(self) -> int | None:
         return None if self.lockstep else 0
+
+
+def _noticed(federation: Federation) -> Federation:
+    """The agents, knowing whether the parameters are finite that their next update begins with."""
+    agents, updates = federation.agents, federation.clock.updates + 1
+    bad = ~jax.vmap(finite)(agents.learned.params)
+    seen = agents.seen._replace(bad_update=first_time(bad, agents.seen.bad_update, updates))
+    return federation._replace(agents=agents._replace(seen=seen))
 
 
 def _repeat(

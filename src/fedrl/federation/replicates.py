@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrl.errors import FedrlError
 from fedrl.exact.lanes import to_every_agent, to_lanes
 from fedrl.exact.mdp import MDPs, stored
 from fedrl.exact.sparsity import Sparsity
@@ -169,7 +170,28 @@ def run_replicates(
     blocks = range(0, source.replicates, size)
     program = (learner, source.kind, sparsity, size, schedule.iterations, with_baseline)
     outcomes = map_blocks(run_block, blocks, program)
-    return Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
+    outcome = Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
+    _refuse_diverged(outcome, schedule, first_replicate)
+    return outcome
+
+
+def _refuse_diverged(outcome: Outcome, schedule: Schedule, first_replicate: int) -> None:
+    """Refuse what is not finite: greedy policies look well whatever their tables hold."""
+    tables = np.isfinite(outcome.table).all((1, 2))
+    records = [np.isfinite(record) for record in (outcome.objective, outcome.evaluation)]
+    diverged = ~np.logical_and.reduce([tables, *(record.all(1) for record in records)])
+    if diverged.any():
+        number = int(np.argmax(diverged))
+        late = [
+            schedule.recorded_at[~record[number]].min(initial=schedule.iterations)
+            for record in records
+            if record.shape[1]
+        ]
+        raise FedrlError(
+            f"learning has diverged: the table or the objective of replicate "
+            f"{first_replicate + number} is not a finite number after {min(late)} local updates "
+            f"({diverged.sum()} of {len(diverged)} replicates have diverged): lower lr"
+        )
 
 
 def _replicates_first(trained: Trained, replicates: int, schedule: Schedule) -> Outcome:

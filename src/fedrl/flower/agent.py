@@ -18,7 +18,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import locked, read_arrays, write_arrays
 from fedrl.flower.messages import Answer, Array, Instruction
 from fedrl.flower.settings import FINISHED
-from fedrl.flower.validation import why_not
+from fedrl.flower.validation import not_finite, why_not
 from fedrl.flower.work import Work
 
 FORMAT = 1
@@ -72,10 +72,16 @@ class Agent:
         metrics: dict[str, float] = {}
         if asked.evaluate:
             state, metrics = work.evaluate(state, asked.trained)
+            if wrong := not_finite(metrics):
+                raise FedrlError(f"this agent has diverged before round {asked.round}: {wrong}")
         shared = {}
         if asked.E:
             state = work.train(state, asked.E, asked.trained, asked.scale)
             shared = work.shared(state)
+            if wrong := why_not(shared, work.shapes):
+                raise FedrlError(
+                    f"this agent's training has diverged in round {asked.round}: {wrong}"
+                )
         metrics["seconds"] = time.monotonic() - start
         answer = Answer(asked.round, metrics, shared)
         self._save(asked.training, answer, state)

@@ -1,5 +1,6 @@
 """Whether arrays that came over the network are what was agreed on."""
 
+from collections.abc import Mapping
 from math import isfinite, sqrt
 
 import numpy as np
@@ -49,11 +50,11 @@ def why_not_answer(
     """What is wrong with the answer to instruction `number`, or None."""
     if answer.round != number:
         return f"it is about round {answer.round}, asked was {number}"
-    for name, value in answer.metrics.items():
+    for name in answer.metrics:
         if name not in METRICS:
             return f"it has a metric that nobody asked for ({shown(name)!r})"
-        if not isinstance(value, (int, float)) or not isfinite(value):
-            return f"its {name} is {shown(repr(value))}"
+    if wrong := not_finite(answer.metrics):
+        return wrong
     if not worked:
         return "it has parameters that nobody asked for" if answer.shared else None
     wrong = why_not(answer.shared, before)
@@ -62,6 +63,14 @@ def why_not_answer(
     length = distance(answer.shared, before)
     if not length <= norm_bound:
         return f"it is {length:.3g} away from the model that was sent, allowed is {norm_bound:g}"
+    return None
+
+
+def not_finite(metrics: Mapping[str, float]) -> str | None:
+    """Which number is not finite, or None."""
+    for name, value in metrics.items():
+        if not isinstance(value, (int, float)) or not isfinite(value):
+            return f"its {name} is {shown(repr(value))}"
     return None
 
 

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.errors import FedrlError
+from fedrl.experiment.divergence import Diverged
 from fedrl.experiment.programs import Programs
 from fedrl.experiment.run_directory import named_leaves
 from fedrl.experiment.settings import Experiment
-from fedrl.federation.agent import Seen, nothing_seen, stacked
+from fedrl.federation.agent import Seen
 from fedrl.federation.local_engine import LocalEngine
 from fedrl.federation.state import Environments, Federation
 from fedrl.flower.experiments import AnyExperiment
@@ -109,6 +111,9 @@ class NetworkWork:
         done: Federation = _trained(self._engine, state, self._environment, jnp.int32(E))
         jax.block_until_ready(done)  # type: ignore[no-untyped-call]
         self.experiment.family.raise_trouble()
+        found = Diverged.of(jax.tree.map(lambda leaf: leaf[None], done.agents.seen))
+        if found.agents:  # told to the server, which is not to know theta
+            raise FedrlError(found.told(0, 0, f"agent {self.agent}"))
         return done
 
     def shared(self, state: Federation) -> Arrays:
@@ -123,7 +128,7 @@ class NetworkWork:
         own = "own_" if self.experiment.learner.personal else ""
         metrics = {own + name: float(x[0]) for name, x in zip(named, played, strict=True)}
         seen = jax.device_get(state.agents.seen)
-        agents = state.agents._replace(seen=stacked(nothing_seen(), 1))
+        agents = state.agents._replace(seen=state.agents.seen.cleared())
         return state._replace(agents=agents), metrics | _met(seen)
 
     def restore(self, leaves: list[Array]) -> Federation | None:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, sqrt
+from functools import partial
+from math import inf, isfinite, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
 
 from fedrl.errors import FedrlError
+from fedrl.experiment import metrics
 from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
 from fedrl.experiment.run import Run
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 OWN = "own environment"
 SPLITS = (TRAIN, HELD_OUT, OWN)
 BASELINE = "Baseline"
+DIVERGED = "diverged"
+"""In place of a mean over seeds of which not all have a finite value."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,15 @@ class Arm:
     """Name of the run's folder."""
     measured: "dict[str, pd.DataFrame]" = field(default_factory=dict, repr=False, compare=False)
     """The rows of the metrics behind the curves, by split."""
+    diverged: int = 0
+    """Seeds in which something was not a finite number."""
+
+    @property
+    def shown(self) -> str:
+        """The label, and how many seeds diverged if any did."""
+        if not self.diverged:
+            return self.label
+        return f"{self.label} ({self.diverged} of {self.experiment.seeds} seeds diverged)"
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,14 @@ class Interval:
     def excludes_zero(self) -> bool:
         return abs(self.mean) > self.half
 
+    @property
+    def diverged(self) -> bool:
+        """Whether some seed has no finite value, so that there is no mean over seeds."""
+        return not isfinite(self.mean)
+
     def __str__(self) -> str:
+        if self.diverged:
+            return DIVERGED
         # A single seed has no interval.
         return f"{self.mean:.1f}" + (f" ± {self.half:.1f}" if self.half < inf else "")
 
@@ -68,13 +88,14 @@ def interval(values: Array) -> Interval:
 
 def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     """The arms that a run measures: one with communication; average and Baseline without."""
-    frame = run.metrics()
-    frame = frame[frame["metric"] == metric]
+    rows = run.metrics()
+    frame = rows[rows["metric"] == metric]
+    arm = partial(_arm, run=run, events=rows[rows["metric"] == metrics.DIVERGED])
     if frame.empty:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
     if experiment.evaluation.where == "own":
-        return [_arm(experiment.name, run, {OWN: _in_own_environment(frame)})]
+        return [arm(experiment.name, frames={OWN: _in_own_environment(frame)})]
     personal = "Per" if experiment.learner.personal else ""
     algorithm = f"{personal}{type(experiment.learner).__name__}Avg"
     of_average = frame["agent"] == AVERAGE
@@ -86,10 +107,10 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
         average[OWN] = _in_own_environment(frame)
     if experiment.communicates:
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
-        return [_arm(f"{algorithm}, E = {int(experiment.E)}{unit}", run, average)]
+        return [arm(f"{algorithm}, E = {int(experiment.E)}{unit}", frames=average)]
     local = {split: frame[~of_average & (frame["split"] == split)] for split in splits}
     local[OWN] = _in_own_environment(frame)
-    return [_arm("E = ∞", run, average), _arm(BASELINE, run, local)]
+    return [arm("E = ∞", frames=average), arm(BASELINE, frames=local)]
 
 
 def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -135,18 +156,33 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     ]
 
 
-def _arm(label: str, run: Run, frames: "dict[str, pd.DataFrame]") -> Arm:
+def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", events: "pd.DataFrame") -> Arm:
+    """An arm from the rows of its splits; `events` are the divergences of the run."""
     # Nobody plays the average of a personalised federation over a network in training environments.
     frames = {split: frame for split, frame in frames.items() if len(frame)}
     curves = {
-        split: frame.pivot_table(index="seed", columns="updates", values="value", aggfunc="mean")
+        split: strict_mean(frame, ["seed", "updates"]).unstack("updates")
         for split, frame in frames.items()
     }
+    bad = curves[OWN].isna().any(axis=1)
+    diverged = {*bad.index[bad], *events["seed"]}
+    stopped = sorted({x for x in events["updates"] if x > curves[OWN].columns[-1]})
+    # After the last evaluation: the run has no value at its end.
+    curves = {split: curve.reindex(columns=[*curve, *stopped]) for split, curve in curves.items()}
     updates = curves[OWN].columns.to_numpy()
     places = frames[OWN][["seed", "environment", "theta"]].drop_duplicates(["seed", "environment"])
     thetas = places.sort_values(["seed", "environment"])["theta"].astype(str)
     values = {split: curve.to_numpy() for split, curve in curves.items()}
-    return Arm(label, run.experiment, updates, values, tuple(thetas), run.path.name, frames)
+    return Arm(
+        label, run.experiment, updates, values, tuple(thetas), run.path.name, frames, len(diverged)
+    )
+
+
+def strict_mean(frame: "pd.DataFrame", by: list[str]) -> "pd.Series[float]":
+    """Means of `value` in groups; not a number where one of a group is not finite."""
+    finite = frame.assign(value=frame["value"].where(np.isfinite(frame["value"])))
+    grouped = finite.groupby(by)["value"]
+    return grouped.mean().where(grouped.count() == grouped.size())
 
 
 def final(arm: Arm, split: str) -> Array:

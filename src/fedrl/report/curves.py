@@ -21,7 +21,7 @@ def draw_curves(ax: Axes, arms: Sequence[Arm], split: str) -> None:
         line = LINES[number // len(COLOURS) % len(LINES)]
         curve = arm.curves[split]
         mean = curve.mean(0)
-        ax.plot(arm.updates, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.label)
+        ax.plot(arm.updates, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.shown)
         if len(curve) > 1:
             band = BAND * curve.std(0, ddof=1) / len(curve) ** 0.5
             ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)

@@ -19,6 +19,10 @@ from fedrl.report.side_by_side import SideBySide, pairs, side_by_side
 
 # Of a legend, about.
 INCHES_OF_LETTER, INCHES_OF_LINE = 0.075, 0.2
+NOT_AVERAGED = (
+    "diverged: a reward, a loss, a parameter or a return was not a finite number. There is no mean "
+    "over the other seeds; their values are in the CSV file."
+)
 
 
 def report_runs(
@@ -36,6 +40,8 @@ def report_runs(
         for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
             console.print(f"{run.path.name}: {words}", highlight=False, soft_wrap=True)
     console.print(_final_table(arms, splits, metric))
+    if any(arm.diverged for arm in arms):
+        console.print(NOT_AVERAGED, highlight=False)
     comparisons = pairs(arms)
     if comparisons:
         console.print(_difference_table(comparisons, splits))
@@ -60,7 +66,7 @@ def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Tab
         table.add_column(column, justify="left" if column == "" else "right", overflow="fold")
     for arm in arms:
         values = [str(interval(final(arm, split))) for split in splits]
-        table.add_row(arm.label, f"{arm.updates[-1]}", *values)
+        table.add_row(arm.shown, f"{arm.updates[-1]}", *values)
     return table
 
 

@@ -56,8 +56,10 @@ class Measured:
     def range(self) -> float:
         """What there is to learn: from the untrained networks to the best arm."""
         arms = (self.plain, self.baseline, self.personal)
-        untrained = min(arm.curves[OWN][:, 0].mean() for arm in arms)
-        return max(float(max(final(arm, OWN).mean() for arm in arms) - untrained), 0.0)
+        # NumPy's: where an arm has diverged, nothing is known of the range either.
+        untrained = np.min([arm.curves[OWN][:, 0].mean() for arm in arms])
+        best = np.max([final(arm, OWN).mean() for arm in arms])
+        return float(np.maximum(best - untrained, 0.0))
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _falls(run: Run) -> Array:
     """For each seed, how far an agent falls below its own best return, at worst."""
     frame = run.metrics()
     frame = frame[(frame["metric"] == RETURN) & (frame["split"] == TRAIN)]
-    table = frame.pivot_table(index=["seed", "agent"], columns="updates", values="value")
+    table = frame.set_index(["seed", "agent", "updates"])["value"].unstack("updates")
     curves = table.to_numpy().reshape(run.experiment.seeds, run.experiment.agents, -1)
     below = np.maximum.accumulate(curves, -1) - curves
     falls: Array = below.max(-1).mean(-1)

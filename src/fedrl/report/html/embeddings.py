@@ -54,6 +54,8 @@ def _why_not(run: Run) -> str | None:
             "not shown. Embeddings are private and stayed on the agents’ machines; the server has "
             "the shared parameters only."
         )
+    if not all(np.isfinite(embeddings).all() for _, embeddings in _stored(run)):
+        return "not shown: some embeddings are not finite numbers, since agents have diverged."
     if _thetas(run) is None:
         return "not shown: theta is not among the measurements."
     return None

@@ -7,9 +7,9 @@ import numpy as np
 
 from fedrl.experiment.files import Array
 from fedrl.experiment.metrics import HELD_OUT, TRAIN
-from fedrl.report.arms import BASELINE, OWN, Arm
+from fedrl.report.arms import BASELINE, OWN, Arm, strict_mean
 from fedrl.report.html.heat import Matrix, heat_chart
-from fedrl.report.html.numbers import decimal
+from fedrl.report.html.numbers import decimal, extremes
 from fedrl.report.html.points import Cloud, Coloured, Point, cloud_chart, coloured_chart
 from fedrl.report.html.section import Key, Section, style_of
 from fedrl.report.html.svg import Chart
@@ -55,14 +55,22 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
         return Section(key, title, notes=[why])
     splits = [s for s in (OWN, HELD_OUT) if all(s in arm.measured for arm in arms)]
     measured = {split: [at_the_end(arm, split) for arm in arms] for split in splits}
-    frames = {split: found for split, found in measured.items() if any(map(len, found))}
+    frames = {
+        split: found
+        for split, found in measured.items()
+        if any(np.isfinite(frame["value"]).any() for frame in found)
+    }
     if not frames:
         why = (
-            "Not shown: theta is not among the measurements, since agents that learn over a "
+            "Not shown: no return is a finite number."
+            if any(len(frame) for found in measured.values() for frame in found)
+            else "Not shown: theta is not among the measurements, since agents that learn over a "
             "network tell nobody about their environments."
         )
         return Section(key, title, notes=[why])
     values = np.concatenate([frame["value"] for found in frames.values() for frame in found])
+    finite = np.isfinite(values)
+    missing, values = not finite.all(), values[finite]
     extent = float(values.min()), float(values.max())
     draw = _maps if len(arms[0].experiment.family.varied) == 2 else _clouds
     charts = draw(arms, frames, metric, extent)
@@ -73,6 +81,8 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
     ]
     if len(arms[0].experiment.family.varied) == 1:
         words.append("The lines are means of neighbours.")
+    if missing:
+        words.append("Where a return is not a finite number nothing is drawn.")
     drawn = [frame[["seed", "environment"]] for found in frames.values() for frame in found]
     if any(len(places.drop_duplicates()) > _shown(arms) for places in drawn):
         words.append("Of many environments, only the first ones are drawn as points.")
@@ -92,10 +102,12 @@ def _clouds(arms: Sequence[Arm], frames: Frames, metric: str, ys: tuple[float, f
     for i, varied in enumerate(family.varied):
         for split, found in frames.items():
             clouds = [
-                Cloud(arm.label, style_of(number), _points(frame, i, varied.name))
+                Cloud(arm.shown, style_of(number), points)
                 for number, (arm, frame) in enumerate(zip(arms, found, strict=True))
-                if len(frame)
+                if len(frame) and (points := _points(frame, i, varied.name))
             ]
+            if not clouds:
+                continue
             charts.append(
                 cloud_chart(
                     f"{_place(split)}, by {varied.name}",
@@ -124,7 +136,7 @@ def _maps(arms: Sequence[Arm], frames: Frames, metric: str, values: tuple[float,
                 for seed, x_, y_, value in _by_environment(frame, ("t0", "t1"))
             ]
             if places:
-                which = f", {arm.label}" if len(arms) > 1 else ""
+                which = f", {arm.shown}" if len(arms) > 1 else ""
                 charts.append(
                     coloured_chart(
                         f"{_place(split)}{which}",
@@ -144,13 +156,15 @@ def _place(split: str) -> str:
 
 def legend_of(arms: Sequence[Arm]) -> list[Key]:
     """An entry for each arm."""
-    return [Key(style_of(number), arm.label) for number, arm in enumerate(arms)]
+    return [Key(style_of(number), arm.shown) for number, arm in enumerate(arms)]
 
 
 def _by_environment(frame: "pd.DataFrame", columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """(seed, constants, value); a value is the mean over the models that were played there."""
-    means = {"value": ("value", "mean")} | {name: (name, "first") for name in columns}
-    rows = frame.groupby(["seed", "environment"], as_index=False).agg(**means)
+    """(seed, constants, value); a value is the mean over the models that were played there.
+
+    Environments in which one of them has no finite value are left out.
+    """
+    rows = strict_mean(frame, ["seed", "environment", *columns]).dropna().reset_index()
     return list(rows[["seed", *columns, "value"]].itertuples(index=False, name=None))
 
 
@@ -177,8 +191,8 @@ def baseline_matrices(arms: Sequence[Arm], metric: str) -> Section | None:
     for arm in alone:
         splits = [split for split in (TRAIN, HELD_OUT) if split in arm.measured]
         matrices = {split: matrix(arm, split) for split in splits}
-        low = min(float(one.values.min()) for one in matrices.values())
-        high = max(float(one.values.max()) for one in matrices.values())
+        values = np.concatenate([one.values.ravel() for one in matrices.values()])
+        low, high = extremes(values)
         which = f", {arm.label}" if len(alone) > 1 else ""
         charts += [
             heat_chart(
@@ -219,7 +233,7 @@ def matrix(arm: Arm, split: str) -> Matrix:
         of_seed = frame[frame["seed"] == seed].assign(agent=lambda f: f["agent"].astype(int))
         agents = _sorted(homes[homes["seed"] == seed], order)
         places = _sorted(of_seed, order)
-        grid = of_seed.pivot_table(index="agent", columns="environment", values="value")
+        grid = strict_mean(of_seed, ["agent", "environment"]).unstack("environment")
         values.append(grid.loc[agents.index, places.index].to_numpy())
         rows.append(agents.to_numpy())
         columns.append(places.to_numpy())

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedrl.experiment.files import Array
-from fedrl.report.html.numbers import decimal, short
+from fedrl.report.html.numbers import decimal, extremes, short
 from fedrl.report.html.svg import (
     HEIGHT,
     LETTER,
@@ -68,20 +68,22 @@ def heat_chart(
     low, high = range_
     cells, stops = [], []
     for (i, j), value in np.ndenumerate(matrix.values):
-        opacity = _opacity((value - low) / (high - low or 1.0))
+        finite = bool(np.isfinite(value))
+        opacity = _opacity((value - low) / (high - low or 1.0)) if finite else 0.0
         cells.append(_cell(grid, i, j, opacity))
         head = f"{matrix.row_name} {matrix.rows[i]}, {matrix.column_name} {matrix.columns[j]}"
         stops.append([*grid.middle(i, j), head, [[0, decimal(value)]]])
         if matrix.values.shape[1] <= WRITTEN:
             x, y = grid.middle(i, j)
             on = "cell on" if opacity > DARK else "cell"
-            cells.append(text(x, y + 4, f"{value:.0f}", "middle", on))
+            cells.append(text(x, y + 4, f"{value:.0f}" if finite else "–", "middle", on))
     shades = [f"{_opacity(i / (STEPS - 1)):.3f}" for i in range(STEPS)]
     ends = short(round(low, 1)), short(round(high, 1))
     legend = legend_of_colours(shades, *ends, value_name, y=HEIGHT + 2, shades=True)
+    smallest, largest = extremes(matrix.values)
     described = (
         f"{title}: {value_name} by {matrix.row_name} (rows) and {matrix.column_name} (columns), "
-        f"from {decimal(matrix.values.min())} to {decimal(matrix.values.max())}"
+        f"from {decimal(smallest)} to {decimal(largest)}"
     )
     body = Markup("").join([*cells, *_labels(matrix, grid), legend])
     svg = drawing(body, described, HEIGHT + 16)

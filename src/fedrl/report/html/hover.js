@@ -43,7 +43,7 @@
         if (style) add("span", `swatch ${style}`, "", row);
         if (label) add("span", "who", label, row);
         add("span", "what", value, row);
-        if (span) make("circle", { class: `spot ${style}`, cx: x, cy: place, r: 4 }, marks);
+        if (span && place !== null) make("circle", { class: `spot ${style}`, cx: x, cy: place, r: 4 }, marks);
       }
       tip.hidden = false;
       // Beside the place, where the window has room for it; on a phone below the chart.

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 from markupsafe import Markup
 
 from fedrl.experiment.files import Array
-from fedrl.report.html.numbers import decimal
+from fedrl.report.html.numbers import decimal, extremes
 from fedrl.report.html.svg import Axes, Chart, element, frame, path
 
 MOST_PLACES = 400
@@ -34,6 +35,13 @@ class Line:
         return Line(self.label, self.style, self.x[kept], self.y[kept], half)
 
     @property
+    def finite(self) -> "Line":
+        """The same without places where there is no mean over seeds."""
+        kept = np.isfinite(self.y)
+        half = None if self.half is None else self.half[kept]
+        return Line(self.label, self.style, self.x[kept], self.y[kept], half)
+
+    @property
     def edges(self) -> tuple[Array, Array]:
         half = 0.0 if self.half is None else self.half
         return self.y - half, self.y + half
@@ -41,10 +49,7 @@ class Line:
 
 def extent(lines: Sequence[Line]) -> tuple[float, float]:
     """Smallest and largest value of curves and bands."""
-    return (
-        min(float(line.edges[0].min()) for line in lines),
-        max(float(line.edges[1].max()) for line in lines),
-    )
+    return extremes(np.concatenate([edge for line in lines for edge in line.edges]))
 
 
 def line_chart(
@@ -60,9 +65,10 @@ def line_chart(
     lines = [line.thinned() for line in lines]
     xs = min(float(line.x.min()) for line in lines), max(float(line.x.max()) for line in lines)
     axes = Axes.around(xs, ys)
-    bands = [_band(line, axes) for line in lines if line.half is not None]
-    curves = [path(_places(line.x, line.y, axes), class_=f"curve {line.style}") for line in lines]
+    known = [line.finite for line in lines]
+    curves = [path(_places(line.x, line.y, axes), class_=f"curve {line.style}") for line in known]
     # A run that has only just begun is a point.
+    bands = [_band(line, axes) for line in known if line.half is not None]
     dots = [
         element(
             "circle",
@@ -71,7 +77,7 @@ def line_chart(
             r=3.0,
             class_=f"first {line.style}",
         )
-        for line in lines
+        for line in known
         if len(line.x) == 1
     ]
     described = f"{y_label} against {x_label}, {title}. At the end: " + "; ".join(
@@ -94,7 +100,16 @@ def _band(line: Line, axes: Axes) -> Markup:
 
 def _told(line: Line, index: int) -> str:
     mean = decimal(line.y[index])
-    return mean if line.half is None else f"{mean} ± {decimal(line.half[index])}"
+    return (
+        mean
+        if line.half is None or not isfinite(line.y[index])
+        else f"{mean} ± {decimal(line.half[index])}"
+    )
+
+
+def _height(value: float, axes: Axes) -> float | None:
+    """Where a value is marked, if it is one."""
+    return round(axes.y(value), 1) if isfinite(value) else None
 
 
 def _hover(lines: Sequence[Line], axes: Axes, unit: str) -> dict[str, object]:
@@ -103,7 +118,7 @@ def _hover(lines: Sequence[Line], axes: Axes, unit: str) -> dict[str, object]:
     stops = []
     for x in sorted(set().union(*at)):
         rows = [
-            [number, _told(line, places[x]), round(axes.y(float(line.y[places[x]])), 1)]
+            [number, _told(line, places[x]), _height(float(line.y[places[x]]), axes)]
             for number, (line, places) in enumerate(zip(lines, at, strict=True))
             if x in places
         ]

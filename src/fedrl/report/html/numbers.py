@@ -2,7 +2,10 @@
 
 from math import ceil, floor, isfinite, log10
 
-from fedrl.report.arms import Interval
+import numpy as np
+
+from fedrl.experiment.files import Array
+from fedrl.report.arms import DIVERGED, Interval
 
 MINUS = "−"
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -20,6 +23,12 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
+def extremes(values: Array) -> tuple[float, float]:
+    """Smallest and largest of those that are finite; (0, 1) if none is."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+
+
 def short(value: float) -> str:
     """20000 as 20k: for axes, where six digits run into each other."""
     for size, letter in PREFIXES:
@@ -32,6 +41,8 @@ def short(value: float) -> str:
 
 def decimal(value: float) -> str:
     """A return, with a real minus."""
+    if not isfinite(value):
+        return DIVERGED
     return f"{value:.1f}".replace("-", MINUS)
 
 

@@ -37,7 +37,7 @@ def cards(arms: Sequence[Arm], splits: Sequence[str]) -> list[Card]:
         end = ends[main]
         half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
         made.append(
-            Card(style_of(number), arm.label, decimal(end.mean), half, PLACES[main], beside)
+            Card(style_of(number), arm.shown, decimal(end.mean), half, PLACES[main], beside)
         )
     return made
 
@@ -74,7 +74,7 @@ def _line(arm: Arm, number: int, split: str) -> Line:
     curve = arm.curves[split]
     seeds = len(curve)
     half = BAND * curve.std(0, ddof=1) / seeds**0.5 if seeds > 1 else None
-    return Line(arm.label, style_of(number), arm.updates, curve.mean(0), half)
+    return Line(arm.shown, style_of(number), arm.updates, curve.mean(0), half)
 
 
 def results_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Section:
@@ -82,7 +82,7 @@ def results_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> 
     columns = ["", arms[0].experiment.unit, "seeds", *(PLACES[split] for split in splits)]
     rows = [
         [
-            arm.label,
+            arm.shown,
             f"{int(arm.updates[-1]):,}",
             str(arm.experiment.seeds),
             *(as_words(interval(final(arm, split))) for split in splits),
@@ -105,6 +105,11 @@ def results_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> 
         words.append(
             "A star marks differences whose interval excludes 0; seeds are paired where they have "
             "the same environments."
+        )
+    if any(arm.diverged for arm in arms):
+        words.append(
+            "Diverged means that a reward, a loss, a parameter or a return was not a finite number "
+            "in some seeds: there is no mean over the others."
         )
     if any(arm.experiment.seeds == 1 for arm in arms):
         words.append("A single seed has no interval: it says nothing about others.")
