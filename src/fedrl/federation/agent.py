@@ -16,7 +16,6 @@ from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Learned, Learner
-from fedrl.learners.memory import Recent
 from fedrl.learners.replay import Transition
 
 
@@ -29,8 +28,6 @@ class World(NamedTuple):
     """Undiscounted return so far."""
     noise: Any
     """What the agent's exploration remembers."""
-    recent: Recent
-    """What the agent remembers beside the rows of its memory."""
 
 
 class Seen(NamedTuple):
@@ -113,14 +110,7 @@ def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
 
 def new_world(family: ControlFamily, learner: Learner, state: State) -> World:
     """The beginning of an episode."""
-    noise = learner.noise(family.actions)
-    return World(state, jnp.int32(0), jnp.float32(0), noise, nothing_recent(family, learner))
-
-
-def nothing_recent(family: ControlFamily, learner: Learner) -> Recent:
-    """What an agent remembers beside its rows, before its first step."""
-    action = (family.actions,) if family.continuous else ()
-    return learner.memory.recent(family.observation_size, action)
+    return World(state, jnp.int32(0), jnp.float32(0), learner.noise(family.actions))
 
 
 def step_draws(family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array) -> StepDraws:
@@ -165,16 +155,14 @@ def interact(
     steps, collected = world.steps + 1, world.collected + reward
     cut = cut | (steps >= family.time_limit)
     done = terminated | cut
-    row, recent = learner.memory.row(world.recent, transition, cut, clock.stored, learner.gamma)
     seen = agent.seen._replace(
         collected=agent.seen.collected + jnp.where(done, collected, 0.0),
         episodes=agent.seen.episodes + done,
     )
-    going_on = World(state, steps, collected, noise, recent)
+    going_on = World(state, steps, collected, noise)
     afresh = new_world(family, learner, first)
     world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
-    # What is remembered of an episode stays when the next one begins.
-    return Agent(learned, world._replace(recent=recent), seen), row
+    return Agent(learned, world, seen), learner.memory.row(transition)
 
 
 def learn(
@@ -186,9 +174,8 @@ def learn(
     draws: BatchDraws,
 ) -> Agent:
     """One update from a batch of the agent's own memory."""
-    memory = rows, agent.world.recent
     learned, loss = improve(
-        family, learner, agent.learned, memory, clock.stored, clock.updates + 1, draws
+        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws
     )
     seen = agent.seen._replace(loss=agent.seen.loss + loss, updates=agent.seen.updates + 1)
     return agent._replace(learned=learned, seen=seen)
@@ -198,13 +185,13 @@ def improve(
     family: ControlFamily,
     learner: Learner,
     learned: Learned,
-    memory: tuple[jax.Array, Recent],
+    rows: jax.Array,
     stored: jax.Array,
     update: jax.Array,
     draws: BatchDraws,
 ) -> tuple[Learned, jax.Array]:
     """Update number `update` from what is remembered of `stored` steps; also the loss."""
-    batch = learner.recalled(*memory, draws.pick, stored, family.observation_size)
+    batch = learner.recalled(rows, draws.pick, stored, family.observation_size)
     return learner.update(learned, batch, draws.update, update)
 
 

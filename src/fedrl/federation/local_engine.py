@@ -47,6 +47,7 @@ from fedrl.federation.state import (
 from fedrl.keys import Purpose, replicate_key, with_numbers
 from fedrl.launches import few_launches
 from fedrl.learners.learner import Learner
+from fedrl.learners.replay import next_row, store
 
 Tree = TypeVar("Tree")
 
@@ -299,15 +300,14 @@ class LocalEngine:
     ) -> Federation:
         """One environment step of every agent that is not waiting."""
         agents, rows, clock = federation[:3]
-        memory = self.learner.memory
         agents, new = jax.vmap(
             partial(interact, self.family, self.learner), in_axes=(0, self._clock_axis, 0, 0)
         )(agents, clock, environments.constants, draws)
         if enough is not None:
             # A waiting agent writes what is there already.
             active = federation.agents.seen.episodes < enough
-            new = where_active(active, new, jax.vmap(memory.next_row)(rows, clock.stored))
-        rows = jax.vmap(memory.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
+            new = where_active(active, new, jax.vmap(next_row)(rows, clock.stored))
+        rows = jax.vmap(store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
         clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)
         after = federation._replace(agents=agents, rows=rows, clock=clock)
         return after if enough is None else unless_waiting(federation, after, enough)

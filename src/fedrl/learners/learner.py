@@ -12,7 +12,8 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.memory import Memory, Recent
+from fedrl.learners import replay
+from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition
 from fedrl.registry import Group
@@ -47,8 +48,6 @@ class Learner(ABC):
     name: ClassVar[str]
     continuous: ClassVar[bool]
     """Whether actions are vectors in [-1, 1] instead of numbers 0, 1, ..."""
-    uses_discounts: ClassVar[bool] = False
-    """Whether `update` looks at `batch.discount`, so that several steps can be one row."""
 
     hidden: tuple[int, ...] = (128,)
     """Widths of the hidden layers."""
@@ -96,17 +95,6 @@ class Learner(ABC):
             **self._counts("learning_starts"),
             **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
         )
-        if self.memory.n_step > self.learning_starts:
-            raise FedrlError(
-                f"learner.memory.n_step = {self.memory.n_step} is more than "
-                f"learner.learning_starts = {self.learning_starts}: there would be no row yet to "
-                "learn from"
-            )
-        if self.memory.n_step > 1 and not self.uses_discounts:
-            raise FedrlError(
-                f"learner.memory.n_step = {self.memory.n_step}, but {self.name} learns from single "
-                "steps: leave it out"
-            )
 
     @classmethod
     def for_actions(cls, continuous: bool) -> "Learner":
@@ -199,15 +187,10 @@ class Learner(ABC):
         return action
 
     def recalled(
-        self,
-        rows: jax.Array,
-        recent: Recent,
-        pick: jax.Array,
-        stored: jax.Array,
-        observation_size: int,
+        self, rows: jax.Array, pick: jax.Array, stored: jax.Array, observation_size: int
     ) -> Transition:
         """What an update learns from after so many steps; `pick` are numbers in [0, 1)."""
-        return self.memory.recall(rows, recent, pick, stored, observation_size, self.gamma)
+        return self.memory.transitions(replay.sample(rows, pick, stored), observation_size)
 
     @property
     def samples(self) -> int:

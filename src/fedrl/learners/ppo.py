@@ -16,7 +16,7 @@ import optax
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.learners.learner import LARGEST, Learned, Learner, Output
-from fedrl.learners.memory import Memory, Recent
+from fedrl.learners.memory import Memory
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import Model, through_the_eyes_of
 from fedrl.learners.replay import Transition, unpack
@@ -190,12 +190,7 @@ class PPO(Learner):
         return params.actor, "clip" if self.continuous else "argmax"
 
     def recalled(
-        self,
-        rows: jax.Array,
-        recent: Recent,
-        pick: jax.Array,
-        stored: jax.Array,
-        observation_size: int,
+        self, rows: jax.Array, pick: jax.Array, stored: jax.Array, observation_size: int
     ) -> Transition:
         """All of the rollout, in its order: the memory is written from its beginning each time."""
         return unpack(rows, observation_size)

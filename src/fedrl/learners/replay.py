@@ -18,8 +18,6 @@ class Transition(NamedTuple):
     next_observation: jax.Array
     terminated: jax.Array
     """Whether the next state is worth nothing; a time limit is not that."""
-    discount: jax.Array | None = None
-    """What the next state's value counts for, where that is not gamma: after several steps."""
 
 
 def pack(transition: Transition) -> jax.Array:
