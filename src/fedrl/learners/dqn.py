@@ -123,7 +123,8 @@ class DQN(Learner):
             best = _picked(next_q, choice)
         else:
             best = jnp.max(next_q, -1)
-        return batch.reward + self.gamma * (1.0 - batch.terminated) * best
+        # Not a product: a terminal state may not even be a number.
+        return batch.reward + self.gamma * jnp.where(batch.terminated > 0, 0.0, best)
 
     def _loss(self, params: Any, batch: Transition, y: jax.Array) -> jax.Array:
         error = _picked(params(batch.observation), batch.action[..., 0].astype(jnp.int32)) - y
