@@ -14,7 +14,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
 from fedrl.families.gymnasium_host import executed
-from fedrl.federation.agent import Keys, batch_draws, improve
+from fedrl.federation.agent import Keys, batch_draws, improve, remember
 from fedrl.learners.learner import Learned, Learner
 from fedrl.learners.replay import Transition, store
 
@@ -64,8 +64,7 @@ def adapt_in(
     keys = Keys(*jax.random.split(jax.random.key(seed)))
     act, learn = host_programs(family, learner, keys)
     greedy = jax.jit(learner.policy)
-    rows = learner.memory.empty(learner.replay, *family.remembered)
-    state = learner.adopt(params), rows
+    state = learner.adopt(params), learner.empty(*family.remembered)
 
     def evaluate(trained: int) -> float:
         total = 0.0
@@ -144,8 +143,8 @@ def host_programs(
         number: jax.Array,
         due: jax.Array,
     ) -> tuple[Learned, jax.Array]:
-        learned = learner.witness(learned, transition.observation)
-        rows = store(rows, learner.memory.row(transition), stored)
+        learned, row = remember(learner, learned, transition, cut)
+        rows = store(rows, row, stored)
         learned = jax.lax.cond(
             due, lambda: update(learned, rows, stored + 1, number), lambda: learned
         )

@@ -147,7 +147,6 @@ def interact(
     action, noise = learner.act(
         agent.learned.params, observation, world.noise, draws.action, clock.updates
     )
-    learned = learner.witness(agent.learned, observation)
     state, reward, terminated, cut, first = family.step_and_renew(
         world.state, learner.executed(action), constants, draws.reset
     )
@@ -159,10 +158,18 @@ def interact(
         collected=agent.seen.collected + jnp.where(done, collected, 0.0),
         episodes=agent.seen.episodes + done,
     )
+    learned, row = remember(learner, agent.learned, transition, cut)
     going_on = World(state, steps, collected, noise)
     afresh = new_world(family, learner, first)
     world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
-    return Agent(learned, world, seen), learner.memory.row(transition)
+    return Agent(learned, world, seen), row
+
+
+def remember(
+    learner: Learner, learned: Learned, step: Transition, cut: jax.Array
+) -> tuple[Learned, jax.Array]:
+    """What an agent has learnt after a step that it took with `learned`, and the row to store."""
+    return learner.witness(learned, step.observation), learner.row(learned.params, step, cut)
 
 
 def learn(

@@ -60,8 +60,7 @@ class GymnasiumWork:
     def begin(self, model: Arrays) -> HostState:
         learner, family = self.experiment.learner, self.experiment.family
         params = jax.tree.map(lambda leaf: leaf[0], self._simulated.first(model))
-        rows = learner.memory.empty(learner.replay, *family.remembered)
-        zero = jnp.int32(0)
+        rows, zero = learner.empty(*family.remembered), jnp.int32(0)
         return HostState(learner.adopt(params), rows, zero, zero, zero, jnp.zeros(3))
 
     def receive(self, state: HostState, model: Arrays) -> HostState:
