@@ -124,7 +124,7 @@ class DQN(Learner):
         else:
             best = jnp.max(next_q, -1)
         # Not a product: a terminal state may not even be a number.
-        return batch.reward + self.gamma * jnp.where(batch.terminated > 0, 0.0, best)
+        return batch.reward + jnp.where(batch.terminated > 0, 0.0, self.gamma * best)
 
     def _loss(self, params: Any, batch: Transition, y: jax.Array) -> jax.Array:
         error = _picked(params(batch.observation), batch.action[..., 0].astype(jnp.int32)) - y
