@@ -26,6 +26,7 @@ from fedrl.experiment.plan import Leg
 from fedrl.experiment.presets import preset
 from fedrl.experiment.replicates import Replicates
 from fedrl.experiment.settings import Evaluation, Experiment
+from fedrl.learners import replay
 from fedrl.learners.memory import Memory
 from fedrl.learners.replay import Transition
 
@@ -33,12 +34,6 @@ SETTINGS = {
     "as it is": Memory(),
     "float16": Memory(dtype="float16"),
     "bfloat16": Memory(dtype="bfloat16"),
-    "once": Memory(layout="once"),
-    "n_step 2": Memory(n_step=2),
-    "n_step 3": Memory(n_step=3),
-    "n_step 4": Memory(n_step=4),
-    "bfloat16, once": Memory("bfloat16", "once"),
-    "bfloat16, once, n_step 3": Memory("bfloat16", "once", 3),
 }
 # Of one agent, in `returns`: 2,000 rows as they are.
 BYTES = 88_000
@@ -100,28 +95,27 @@ def ring(repeats: int) -> dict[str, Any]:
 def _stored_and_recalled(
     memory: Memory, rows: jax.Array, size: int, actions: int
 ) -> tuple[jax.Array, jax.Array]:
-    recent = jax.vmap(lambda _: memory.recent(size, (actions,)))(jnp.arange(AGENTS))
     recall: Callable[..., Any] = jax.vmap(
-        lambda rows, recent, u, t: memory.recall(rows, recent, u, t, size, 0.99), (0, 0, 0, None)
+        lambda rows, u, t: memory.transitions(replay.sample(rows, u, t), size), (0, 0, None)
     )
 
     def step(t: jax.Array, carry: Any) -> Any:
-        rows, recent, total = carry
+        rows, total = carry
         u = jax.random.uniform(jax.random.fold_in(jax.random.key(0), t), (AGENTS, BATCH))
-        batch = recall(rows, recent, u, t)
+        batch = recall(rows, u, t)
         seen = batch.reward.sum() + batch.observation.sum() + batch.next_observation.sum()
         # What is stored depends on what was read, as in an agent that learns and then acts.
         now = jnp.full((AGENTS, size), t, jnp.float32) + 0 * seen
         action, reward = jnp.zeros((AGENTS, actions)), jnp.ones(AGENTS)
         made = Transition(now, action, reward, now + 1, jnp.zeros(AGENTS, bool))
-        add: Callable[..., Any] = jax.vmap(lambda w, x: memory.row(w, x, t % 1000 == 999, t, 0.99))
-        row, recent = add(recent, made)
-        rows = jax.vmap(memory.store, in_axes=(0, 0, None))(rows, row, t)
-        return rows, recent, total + seen
+        rows = jax.vmap(replay.store, in_axes=(0, 0, None))(rows, jax.vmap(memory.row)(made), t)
+        return rows, total + seen
 
     begin = 2 * CAPACITY  # the ring is full
-    last = jax.lax.fori_loop(begin, begin + STEPS, step, (rows, recent, jnp.float32(0)))
-    return last[0], last[2]
+    last: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(
+        begin, begin + STEPS, step, (rows, jnp.float32(0))
+    )
+    return last
 
 
 def compared(times: dict[str, list[float]], steps: int) -> dict[str, Any]:
@@ -155,7 +149,6 @@ def returns(seeds: int, updates: int, same: str) -> dict[str, Any]:
         by_seed = shown.groupby(["seed", "updates"])["value"].mean().unstack()
         found[name] = {
             "rows": rows,
-            "steps": rows * memory.n_step,
             "bytes": rows * size,
             "end": interval(by_seed[updates].to_numpy()),
             "whole": interval(by_seed.mean(axis=1).to_numpy()),

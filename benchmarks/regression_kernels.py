@@ -29,7 +29,6 @@ from fedrl.launches import wide_vectors
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learned
-from fedrl.learners.memory import Recent
 from fedrl.learners.tabular import ProjPAvg, TabularLearner
 
 Array = NDArray[Any]
@@ -132,9 +131,8 @@ def ddpg(learner: DDPG = LEARNER) -> Kernel:
 
         def update(i: jax.Array, carry: tuple[Learned, jax.Array]) -> tuple[Learned, jax.Array]:
             def of_agent(learned: Learned, rows: jax.Array, pick: jax.Array) -> Any:
-                draws, remembered = BatchDraws(pick, ()), (rows, Recent((), ()))
-                full = jnp.int32(learner.replay)
-                return improve(ROBOT, learner, learned, remembered, full, i, draws)
+                draws, full = BatchDraws(pick, ()), jnp.int32(learner.replay)
+                return improve(ROBOT, learner, learned, rows, full, i, draws)
 
             learned, loss = jax.vmap(of_agent)(carry[0], rows, picks[i % BATCHES])
             return learned, carry[1] + loss

@@ -19,7 +19,9 @@ KINDS = {
     "seeds": replace(SIXTEEN, agents=4, seeds=2),
     "weights": replace(SIXTEEN, aggregator=Mean(tuple(range(1, 17)))),
     "median": replace(SIXTEEN, aggregator=Median()),
-    "embeddings": replace(SIXTEEN, learner=replace(LEARNER, personal=Personal(embedding=2))),
+    "private parts": replace(
+        SIXTEEN, learner=replace(LEARNER, personal=Personal(embedding=2, normalisation=True))
+    ),
 }
 ROUNDS = 2
 

@@ -73,8 +73,6 @@ VALID = {
     "learner.batch": sizes,
     "learner.replay": st.integers(1, 2**23),
     "learner.memory.dtype": st.sampled_from(["float32", "float16", "bfloat16"]),
-    "learner.memory.layout": st.sampled_from(["pairs", "once"]),
-    "learner.memory.n_step": st.integers(1, 50),
     "learner.learning_starts": counts,
     "learner.update_every": st.integers(1, 1000),
     "learner.trains": st.sampled_from(["everything", "shared", "nothing"]),
@@ -155,15 +153,8 @@ OF_FAMILY = {
 }
 
 
-def fitting(drawn):
-    """The same, with enough to learn from in the memory."""
-    steps = drawn.get("learner.memory.n_step", 1)
-    starts = {"learner.learning_starts": max(drawn.get("learner.learning_starts", 100), steps)}
-    return drawn | starts
-
-
 def valid_settings(family):
-    return st.fixed_dictionaries({}, optional=VALID | OF_FAMILY[family]).map(fitting)
+    return st.fixed_dictionaries({}, optional=VALID | OF_FAMILY[family])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -263,8 +254,6 @@ OTHER = {
     "learner.batch": 17,
     "learner.replay": 17,
     "learner.memory.dtype": "float16",
-    "learner.memory.layout": "once",
-    "learner.memory.n_step": 17,
     "learner.learning_starts": 17,
     "learner.update_every": 2,
     "learner.target_every": 17,
@@ -478,7 +467,7 @@ SMALL_OF_FAMILY = {
 def test_settings_that_are_accepted_can_be_traced(data, family):
     known = SMALL | OF_FAMILY[family]
     strategies = known | {n: s for n, s in SMALL_OF_FAMILY.items() if n in known}
-    drawn = data.draw(st.fixed_dictionaries(strategies).map(fitting))
+    drawn = data.draw(st.fixed_dictionaries(strategies))
     experiment = build(drawn, family)
     models = 1 + (experiment.agents if isinf(experiment.E) else 0)
     shape = (models, experiment.agents + experiment.held_out)

@@ -54,8 +54,8 @@ NOTHING_KEPT = replace(
 )
 
 
-def with_memory(engine, *settings, **named):
-    learner = replace(engine.learner, memory=Memory(*settings, **named))
+def with_memory(engine, dtype):
+    learner = replace(engine.learner, memory=Memory(dtype))
     return replace(engine, learner=learner)
 
 
@@ -117,7 +117,7 @@ class ObviousAgent:
 
     def begin_memory(self):
         learner = self.learner
-        self.memory = ObviousMemory(learner.memory, learner.replay, learner.gamma)
+        self.memory = ObviousMemory(learner.memory, learner.replay)
         self.explore(learner.learning_starts)
 
     def explore(self, steps):
@@ -127,7 +127,7 @@ class ObviousAgent:
             action, _ = self.act(self.learned.params, self.state, (), draws.action, updates)
             after, reward, terminated = self.move(self.state, action, self.constants)
             cut = self.age + 1 == self.family.time_limit
-            self.memory.remember(self.state, action, reward, after, terminated, cut)
+            self.memory.remember(self.state, action, reward, after, terminated)
             self.state, self.steps, self.age = after, self.steps + 1, self.age + 1
             if terminated or cut:
                 self.state, self.age, self.episodes = draws.reset, 0, self.episodes + 1
@@ -136,8 +136,7 @@ class ObviousAgent:
         uniform = np.asarray(self.draw_batch(self.keys, np.int32(self.updates)).pick)
         picked = self.memory.recall(uniform)
         columns = [np.array(column, np.float32) for column in zip(*picked, strict=True)]
-        several = self.learner.memory.n_step > 1
-        batch = Transition(*columns[:5], columns[5] if several else None)
+        batch = Transition(*columns)
         self.updates += 1
         number = np.int32(self.updates)
         self.learned, _ = self.update(self.learned, batch, (), number)
@@ -193,13 +192,11 @@ def obvious_agents(engine, rounds, E, replicate=0):
         (NOTHING_KEPT, 5, 8),
         (EPISODES, 2, 3),
         (with_memory(ALONE, "float16"), 1, 60),
-        (with_memory(ENGINE, layout="once"), 4, 15),
-        (with_memory(EPISODES, n_step=3), 2, 3),
-        (with_memory(NOTHING_KEPT, "bfloat16", "once", 2), 5, 8),
+        (with_memory(NOTHING_KEPT, "bfloat16"), 5, 8),
     ],
     ids=[
         *("one agent", "two agents", "E = inf", "nothing kept", "episodes"),
-        *("float16", "observations once", "three steps in a row", "all of it"),
+        *("float16", "bfloat16"),
     ],
 )
 def test_the_engine_does_what_a_plain_loop_does(engine, rounds, E):
@@ -411,7 +408,7 @@ def test_an_agent_that_waits_for_another_does_not_change():
 
 @pytest.mark.parametrize(
     ("engine", "episodes"),
-    [(EPISODES, 6), (EPISODES, 40), (with_memory(EPISODES, "float16", "once", 3), 40)],
+    [(EPISODES, 6), (EPISODES, 40), (with_memory(EPISODES, "float16"), 40)],
     ids=["memory", "full memory", "memory of another kind"],
 )
 def test_an_agent_in_episodes_does_not_depend_on_where_it_waited(engine, episodes):

@@ -242,7 +242,7 @@ def run(kept, hasty, tmp_path_factory):
     return fedrl.train(experiment, out=tmp_path_factory.mktemp("runs"), progress=False)
 
 
-@pytest.mark.parametrize("memory", [Memory(), Memory("float16"), Memory("bfloat16", "once", 3)])
+@pytest.mark.parametrize("memory", [Memory(), Memory("float16")])
 def test_a_run_that_was_interrupted_ends_as_one_that_was_not(run, memory, tmp_path, monkeypatch):
     if memory != Memory():
         learner = replace(SOME.learner, memory=memory)

@@ -26,7 +26,7 @@ from fedrl.learners.ddpg import DDPG, ActorCritic
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learned
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import Model, Personal, View
+from fedrl.learners.personalisation import Model, Normaliser, Personal, View
 from fedrl.learners.replay import unpack
 from probes import Pendulum
 from tiny import TINY, begin, go_on
@@ -211,7 +211,7 @@ class PlainDQN(DQN):
 
     def update(self, learned, batch, draws, updates):
         best = jnp.max(learned.target(batch.next_observation), -1)
-        y = batch.reward + self.gamma * (1.0 - batch.terminated) * best
+        y = batch.reward + jnp.where(batch.terminated > 0, 0.0, self.gamma * best)
         chosen = batch.action.astype(jnp.int32) == jnp.arange(2)
 
         def loss(params):
@@ -373,7 +373,10 @@ def test_an_agents_own_model_is_evaluated_in_its_own_environment_and_the_average
     evaluate = jax.jit(Programs(TOGETHER).evaluate)
     record = jax.device_get(evaluate(params, 0, THETAS, 20))
     models = with_own(record.average, params, TOGETHER)
-    expected = jax.tree.map(lambda leaf: np.concatenate([leaf.mean(0)[None], leaf]), params)
+    average = jax.tree.map(lambda leaf: leaf.mean(0), params)
+    pooled = Normaliser.pooled(params.view.normaliser)
+    average = eqx.tree_at(lambda model: model.view.normaliser, average, pooled)
+    expected = jax.tree.map(lambda one, own: np.concatenate([one[None], own]), average, params)
     for ours, theirs in zip(*map(jax.tree.leaves, (models, expected)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
         np.testing.assert_array_equal(ours[1:], theirs[1:])

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from types import ModuleType
 
 import gymnasium
@@ -135,48 +134,15 @@ def test_what_an_agent_remembers_is_what_has_happened(kind):
     assert set(action.tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize("kind", ["World", "Ends"])
-def test_whatever_the_memory_nothing_is_learnt_that_has_not_happened(kind):
-    """Rounds end in the middle of episodes, and episodes in the middle of rows."""
-    learner = replace(LEARNER, memory=Memory(layout="once", n_step=2), gamma=0.5)
-    work = work_in(kind, replace(EXPERIMENT, learner=learner))
-    state = work.begin({})
-    one, two = {}, {}
-    for _ in range(4):
-        before = len(work.env.done)
-        state = work.train(state, 3, 0, 1.0)
-        steps = work.env.done[before:]
-        one |= {seen.tobytes(): (action, after, over) for seen, action, after, over in steps}
-        for (seen, action, between, _), (again, _, after, over) in pairwise(steps):
-            if np.array_equal(between, again):
-                two[seen.tobytes()] = (action, after, over)
-    uniform = np.arange(256, dtype=np.float32) / 256
-    recalled = jax.jit(lambda *given: learner.recalled(*given, 4))
-    batch = jax.device_get(recalled(state.rows, state.recent, uniform, state.stored))
-    assert len(np.unique(batch.observation, axis=0)) > 3
-    cut = set()
-    for seen, action, reward, after, over, discount in zip(*batch, strict=True):
-        steps = {1.0: 1, 1.5: 2}[float(reward)]
-        taken, then, ended = (one if steps == 1 else two)[seen.tobytes()]
-        assert (taken, ended) == (action[0], over)
-        assert discount == (0 if over else 0.5**steps)
-        if not over:
-            np.testing.assert_array_equal(after, then)
-            cut |= {seen.tobytes()} if steps == 1 else set()
-    # Of those that were cut off only the newest is still known.
-    assert len(cut) <= 1
-
-
 @pytest.mark.parametrize(
     ("kind", "worth", "memory"),
     [
         # A time limit is no end: 1 + 0.9 + 0.9**2 + ...
         ("World", 10.0, Memory()),
-        ("World", 10.0, Memory("bfloat16", "once", 2)),
-        ("World", 10.0, Memory(n_step=3)),
+        ("World", 10.0, Memory("bfloat16")),
         # From a step that is known to be the last of five: what follows it is worth nothing.
         ("Ends", None, Memory()),
-        ("Ends", None, Memory("float16", "once")),
+        ("Ends", None, Memory("float16")),
     ],
 )
 def test_values_are_those_of_the_theory(kind, worth, memory):
@@ -273,7 +239,7 @@ def instruction(number, model, **changed):
     return Instruction(**plain | changed)
 
 
-@pytest.mark.parametrize("memory", [Memory(), Memory("bfloat16", "once", 3)])
+@pytest.mark.parametrize("memory", [Memory(), Memory("bfloat16")])
 def test_killed_and_started_again_it_goes_on_to_the_last_bit(tmp_path, memory):
     """The environment's episode is over then: so it is in every round, for all."""
     experiment = replace(EXPERIMENT, learner=replace(EXPERIMENT.learner, memory=memory))

@@ -106,7 +106,7 @@ def test_ten_rounds_of_dqnavg_are_those_of_the_local_engine(tmp_path):
 
 VARIANTS = {
     "median": {"aggregator": Median()},
-    "another memory": {"learner": replace(LEARNER, memory=Memory("bfloat16", "once", 3))},
+    "another memory": {"learner": replace(LEARNER, memory=Memory("bfloat16"))},
     "some take part, clipped": {
         "participation": 0.4,
         "agents": 5,

@@ -10,12 +10,15 @@ import numpy as np
 import optax
 import pytest
 
-from fedrl import FedrlError
+from fedrl import Experiment, FedrlError
+from fedrl.experiment.programs import Programs
+from fedrl.families import CartPoles
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic
 from fedrl.learners.dqn import DQN
 from fedrl.learners.personalisation import MOST_COUNTED, Model, Normaliser, Personal, View
 from fedrl.learners.replay import Transition
 from finite_differences import slopes
+from probes import Pendulum
 
 OBSERVATIONS, ACTIONS, EMBEDDING, BATCH = 3, 2, 4, 6
 pytestmark = pytest.mark.usefixtures("hasty")
@@ -144,6 +147,45 @@ def test_statistics_stay_right_when_there_is_more_than_can_be_counted():
     found = after_many(full)
     np.testing.assert_allclose(found.mean, mean, atol=0.01)
     np.testing.assert_allclose(found.variance, variance, rtol=0.01)
+
+
+@pytest.mark.parametrize("counts", [(50, 50, 50), (3, 200, 1), (40, 0, 7), (0, 0, 0)])
+def test_pooled_statistics_are_numpys_of_all_that_was_seen(rng, counts):
+    offsets = rng.normal(scale=5, size=(len(counts), 2))
+    seen = [offset + rng.normal(size=(n, 2)) for n, offset in zip(counts, offsets, strict=True)]
+    each = [
+        Normaliser(np.float32(len(x)), x.mean(0), x.var(0)) if len(x) else Normaliser.of_nothing(2)
+        for x in seen
+    ]
+    stacked = jax.tree.map(lambda *leaves: np.float32(leaves), *each)
+    pooled, everything = Normaliser.pooled(stacked), np.concatenate(seen)
+    assert pooled.count == len(everything)
+    if len(everything):
+        np.testing.assert_allclose(pooled.mean, everything.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(pooled.variance, everything.var(0), rtol=1e-5)
+    else:
+        assert not any(map(np.any, jax.tree.leaves(pooled)))
+
+
+def test_equal_statistics_are_pooled_to_the_last_bit(rng):
+    one = Normaliser(np.float32(7), *rng.uniform(size=(2, 5)).astype(np.float32))
+    pooled = Normaliser.pooled(jax.tree.map(lambda leaf: np.stack([leaf] * 3), one))
+    assert same((pooled.mean, pooled.variance), (one.mean, one.variance))
+
+
+@BOTH
+def test_the_averaged_model_has_pooled_statistics_and_the_mean_of_the_rest(learner):
+    family = CartPoles() if isinstance(learner, DQN) else Pendulum()
+    experiment = Experiment("pooled", family=family, learner=learner, agents=3)
+    numbers = iter(range(1, 1000))
+    params = jax.eval_shape(experiment.engine.first_params, jnp.int32(0))
+    params = jax.tree.map(lambda x: np.full(x.shape, next(numbers), np.float32), params)
+    params = jax.tree.map(lambda x: x + np.arange(3).reshape(-1, *(1,) * (x.ndim - 1)), params)
+    average = Programs(experiment).average(params)
+    for new, old in zip(models(average), models(params), strict=True):
+        for a, b in zip(jax.tree.leaves(new.network), jax.tree.leaves(old.network), strict=True):
+            np.testing.assert_allclose(a, b.mean(0), rtol=1e-6)
+        assert same(new.view.normaliser, Normaliser.pooled(old.view.normaliser))
 
 
 def test_statistics_taken_over_from_others_count_for_a_thousand_observations():

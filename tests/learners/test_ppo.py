@@ -35,21 +35,31 @@ def rollout_of(rng, T, learner=SMALL):
     terminated = np.zeros(T, np.float32)
     terminated[3] = 1
     following[3] = np.nan  # a terminal state may not even be a number
-    following[7] = rng.normal(size=OBSERVATIONS)  # cut off: the next row is of another episode
+    following[7] = observation[8]  # cut off: the next row only looks like the next step
+    recorded = rng.normal(size=(3, T)).astype(np.float32)
+    recorded[2, 3] = np.nan
+    cut = np.arange(T) == 7
     action = (
         rng.normal(size=(T, ACTIONS)) if learner.continuous else rng.integers(0, ACTIONS, (T, 1))
     )
     reward = rng.normal(size=T).astype(np.float32)
-    return Transition(observation, action.astype(np.float32), reward, following, terminated)
+    return Transition(
+        *(observation, action.astype(np.float32), reward, following, terminated),
+        recorded={
+            "log_probability": recorded[0],
+            "value": recorded[1],
+            "next_value": recorded[2],
+            "cut": np.float32(cut),
+        },
+    )
 
 
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.7, 1.0])
 def test_advantages_are_the_sums_of_their_definition(rng, gae_lambda):
     T, gamma = 12, 0.9
     steps = rollout_of(rng, T)
-    value, following = rng.normal(size=(2, T)).astype(np.float32)
-    following[3] = np.nan
-    found = advantages(steps, jnp.asarray(value), jnp.asarray(following), gamma, gae_lambda)
+    value, following = (steps.recorded[name] for name in ("value", "next_value"))
+    found = advantages(jax.tree.map(jnp.asarray, steps), gamma, gae_lambda)
     expected = np.zeros(T)
     for t in range(T):
         weight = 1.0
@@ -154,7 +164,10 @@ def test_where_nothing_can_be_gained_the_policy_stays(rng):
     )
     learned = learner.adopt(learned.params._replace(critic=right))
     draws = learner.update_draws(jax.random.key(1), ACTIONS)
-    steps = jax.tree.map(jnp.asarray, steps)
+    recorded = jax.vmap(lambda step: learner.record(learned.params, step, jnp.bool_(False)))(
+        jax.tree.map(jnp.asarray, steps._replace(recorded={}))
+    )
+    steps = jax.tree.map(jnp.asarray, steps._replace(recorded=recorded))
     after, _ = learner.update(learned, steps, draws, jnp.int32(1))
     for new, old in zip(
         jax.tree.leaves(after.params.actor), jax.tree.leaves(learned.params.actor), strict=True

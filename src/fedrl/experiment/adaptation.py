@@ -118,7 +118,7 @@ def experiment_of(how: Adaptation, experiment: Experiment, environments: int) ->
     if experiment.unit == "updates":
         # No more than there will be to remember.
         seen = updates * learner.update_every + learner.learning_starts
-        learner = replace(learner, replay=min(learner.replay, seen // learner.memory.n_step))
+        learner = replace(learner, replay=min(learner.replay, seen))
     return replace(
         experiment.without_communication(),
         name=f"{experiment.name}-{how.method}",

@@ -14,11 +14,10 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
 from fedrl.families.gymnasium_host import executed, observed
-from fedrl.federation.agent import Keys, batch_draws, improve, nothing_recent
+from fedrl.federation.agent import Keys, batch_draws, improve, remember
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned, Learner
-from fedrl.learners.memory import Recent
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Transition, store
 
 if TYPE_CHECKING:
     import gymnasium
@@ -63,8 +62,7 @@ def adapt_in(
     keys = Keys(*jax.random.split(jax.random.key(seed)))
     act, learn = host_programs(family, learner, keys)
     greedy = jax.jit(learner.policy)
-    rows = learner.memory.empty(learner.replay, *family.remembered)
-    state = learner.adopt(params), rows, nothing_recent(family, learner)
+    state = learner.adopt(params), learner.empty(*family.remembered)
 
     def evaluate(trained: int) -> float:
         total = 0.0
@@ -134,30 +132,25 @@ def host_programs(
         draws = learner.acting_draws(jax.random.fold_in(keys.acting, step), family.actions)
         return learner.act(learned.params, observation, noise, draws, updates)
 
-    def update(
-        learned: Learned, memory: tuple[jax.Array, Recent], stored: jax.Array, number: jax.Array
-    ) -> Learned:
+    def update(learned: Learned, rows: jax.Array, stored: jax.Array, number: jax.Array) -> Learned:
         draws = batch_draws(family, learner, keys, number)
-        return improve(family, learner, learned, memory, stored, number, draws)[0]
+        return improve(family, learner, learned, rows, stored, number, draws)[0]
 
     def learn(
         learned: Learned,
         rows: jax.Array,
-        recent: Recent,
         transition: Transition,
         cut: jax.Array,
         stored: jax.Array,
         number: jax.Array,
         due: jax.Array,
-    ) -> tuple[Learned, jax.Array, Recent]:
-        memory = learner.memory
-        learned = learner.witness(learned, transition.observation)
-        row, recent = memory.row(recent, transition, cut, stored, learner.gamma)
-        rows = memory.store(rows, row, stored)
+    ) -> tuple[Learned, jax.Array]:
+        learned, row = remember(learner, learned, transition, cut)
+        rows = store(rows, row, stored)
         learned = jax.lax.cond(
-            due, lambda: update(learned, (rows, recent), stored + 1, number), lambda: learned
+            due, lambda: update(learned, rows, stored + 1, number), lambda: learned
         )
-        return learned, rows, recent
+        return learned, rows
 
     return act, jax.jit(learn, donate_argnums=1)
 

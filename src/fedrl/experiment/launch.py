@@ -34,7 +34,7 @@ def in_words(experiment: Experiment) -> str:
     E = f"E = {int(experiment.E)}" if experiment.communicates else "no communication"
     learner = experiment.learner
     rows = experiment.agents * experiment.seeds * learner.replay
-    megabytes = rows * learner.memory.row_bytes(*experiment.family.remembered) / 1e6
+    megabytes = rows * learner.row_bytes(*experiment.family.remembered) / 1e6
     if experiment.participants < experiment.agents:
         E += f" with {count(experiment.participants, 'agents')} at a time"
     size = f"{count(experiment.agents, 'agents')} x {count(experiment.seeds, 'seeds')}"

@@ -20,6 +20,7 @@ from fedrl.federation.aggregate import gathered, mean, mean_across
 from fedrl.federation.local_engine import LocalEngine
 from fedrl.federation.state import Federation, server_keys
 from fedrl.keys import Purpose, replicate_key
+from fedrl.learners.personalisation import Normaliser, statistics, with_statistics
 
 
 class Record(NamedTuple):
@@ -141,9 +142,16 @@ class Programs:
         """The averaged model.
 
         After a communication the shared leaves are equal, and this is the server's model. What is
-        private is averaged too, to begin with in a new environment; no agent gets it.
+        private is averaged too, to begin with in a new environment; no agent gets it. Statistics of
+        observations are pooled: their variance also has the spread of the agents' means.
         """
-        return mean(params) if self.axis is None else mean_across(self.axis, params)
+        average = mean(params) if self.axis is None else mean_across(self.axis, params)
+        seen = statistics(params)
+        if not seen:
+            return average
+        if self.axis is not None:
+            seen = gathered(self.axis, seen)
+        return with_statistics(average, [Normaliser.pooled(stacked) for stacked in seen])
 
     def shape_of_models(self) -> Any:
         """The average, and where they have any also each agent's own; without numbers."""

@@ -16,7 +16,6 @@ from fedrl import arguments
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Learned, Learner
-from fedrl.learners.memory import Recent
 from fedrl.learners.replay import Transition
 
 
@@ -29,8 +28,6 @@ class World(NamedTuple):
     """Undiscounted return so far."""
     noise: Any
     """What the agent's exploration remembers."""
-    recent: Recent
-    """What the agent remembers beside the rows of its memory."""
 
 
 class Seen(NamedTuple):
@@ -144,14 +141,7 @@ def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
 
 def new_world(family: ControlFamily, learner: Learner, state: State) -> World:
     """The beginning of an episode."""
-    noise = learner.noise(family.actions)
-    return World(state, jnp.int32(0), jnp.float32(0), noise, nothing_recent(family, learner))
-
-
-def nothing_recent(family: ControlFamily, learner: Learner) -> Recent:
-    """What an agent remembers beside its rows, before its first step."""
-    action = (family.actions,) if family.continuous else ()
-    return learner.memory.recent(family.observation_size, action)
+    return World(state, jnp.int32(0), jnp.float32(0), learner.noise(family.actions))
 
 
 def step_draws(family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array) -> StepDraws:
@@ -185,7 +175,7 @@ def rejoined(
     """The same world; where its environment is gone, as after a resume, a new episode in it."""
     key = jax.random.fold_in(jax.random.fold_in(keys.acting, step), 2)
     state, lost = family.rejoin(world.state, constants, family.reset(key))
-    afresh = new_world(family, learner, state)._replace(recent=world.recent)
+    afresh = new_world(family, learner, state)
     same: World = jax.tree.map(lambda new, old: jnp.where(lost, new, old), afresh, world)
     return same
 
@@ -204,7 +194,6 @@ def interact(
     action, noise = learner.act(
         agent.learned.params, observation, world.noise, draws.action, clock.updates
     )
-    learned = learner.witness(agent.learned, observation)
     state, reward, terminated, cut, first = family.step_and_renew(
         world.state, learner.executed(action), constants, draws.reset
     )
@@ -212,7 +201,6 @@ def interact(
     steps, collected = world.steps + 1, world.collected + reward
     cut = cut | (steps >= family.time_limit)
     done = terminated | cut
-    row, recent = learner.memory.row(world.recent, transition, cut, clock.stored, learner.gamma)
     seen = agent.seen._replace(
         collected=agent.seen.collected + jnp.where(done, collected, 0.0),
         episodes=agent.seen.episodes + done,
@@ -221,11 +209,18 @@ def interact(
             ~jnp.isfinite(reward) & finite(action), agent.seen.bad_reward, clock.updates
         ),
     )
-    going_on = World(state, steps, collected, noise, recent)
+    learned, row = remember(learner, agent.learned, transition, cut)
+    going_on = World(state, steps, collected, noise)
     afresh = new_world(family, learner, first)
     world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
-    # What is remembered of an episode stays when the next one begins.
-    return Agent(learned, world._replace(recent=recent), seen), row
+    return Agent(learned, world, seen), row
+
+
+def remember(
+    learner: Learner, learned: Learned, step: Transition, cut: jax.Array
+) -> tuple[Learned, jax.Array]:
+    """What an agent has learnt after a step that it took with `learned`, and the row to store."""
+    return learner.witness(learned, step.observation), learner.row(learned.params, step, cut)
 
 
 def learn(
@@ -237,9 +232,8 @@ def learn(
     draws: BatchDraws,
 ) -> Agent:
     """One update from a batch of the agent's own memory."""
-    memory = rows, agent.world.recent
     learned, loss = improve(
-        family, learner, agent.learned, memory, clock.stored, clock.updates + 1, draws
+        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws
     )
     seen = agent.seen._replace(
         loss=agent.seen.loss + loss,
@@ -253,13 +247,13 @@ def improve(
     family: ControlFamily,
     learner: Learner,
     learned: Learned,
-    memory: tuple[jax.Array, Recent],
+    rows: jax.Array,
     stored: jax.Array,
     update: jax.Array,
     draws: BatchDraws,
 ) -> tuple[Learned, jax.Array]:
     """Update number `update` from what is remembered of `stored` steps; also the loss."""
-    batch = learner.recalled(*memory, draws.pick, stored, family.observation_size)
+    batch = learner.recalled(rows, draws.pick, stored, family.observation_size)
     return learner.update(learned, batch, draws.update, update)
 
 

@@ -2,7 +2,8 @@
 
 One unit of local work is an update followed by the environment steps that go with it. In this order
 the batch is read before anything is written, and the replay is updated in place; the other way
-round XLA copies it every step.
+round XLA copies it every step. Learners that are on-policy act first: the parameters that an update
+begins with are then those that took its steps, also after a communication.
 """
 
 from collections.abc import Callable
@@ -50,6 +51,7 @@ from fedrl.federation.state import (
 from fedrl.keys import Purpose, replicate_key, with_numbers
 from fedrl.launches import few_launches
 from fedrl.learners.learner import Learner
+from fedrl.learners.replay import next_row, store
 
 Tree = TypeVar("Tree")
 
@@ -139,7 +141,7 @@ class LocalEngine:
         worlds = jax.vmap(world)(environments.keys.acting, environments.constants)
         n = worlds.steps.shape[0]
         agents = Agent(first, worlds, stacked(nothing_seen(), n))
-        rows = stacked(learner.memory.empty(learner.replay, *family.remembered), n)
+        rows = stacked(learner.empty(*family.remembered), n)
         zero = jnp.zeros(() if self.lockstep else (n,), jnp.int32)
         model = jax.tree.map(lambda leaf: leaf[0], self.learner.split(params)[0])
         begun = Federation(agents, rows, Clock(zero, zero, zero), model, jnp.int32(0))
@@ -222,15 +224,16 @@ class LocalEngine:
         return self._fill(self._rejoined(emptied, environments), environments)
 
     def _fill(self, federation: Federation, environments: Environments) -> Federation:
-        """Let the agents explore until there is enough to learn from."""
-        axis = self._clock_axis
+        """Let the agents explore until there is enough to learn from in the first unit."""
+        axis, learner = self._clock_axis, self.learner
+        acts_first = learner.update_every if learner.on_policy else 0
 
         def step(_: jax.Array, federation: Federation) -> Federation:
             draw = jax.vmap(partial(step_draws, self.family, self.learner), in_axes=(0, axis))
             draws = draw(environments.keys, federation.clock.steps)
             return self._interact(federation, environments, draws)
 
-        return _repeat(self.learner.learning_starts, step, federation)
+        return _repeat(max(learner.learning_starts - acts_first, 0), step, federation)
 
     def _local_work(
         self, federation: Federation, environments: Environments, E: jax.Array
@@ -284,24 +287,38 @@ class LocalEngine:
         draws: Draws,
         enough: jax.Array | None = None,
     ) -> Federation:
-        """One update of every agent, then the environment steps that go with it.
+        """One update of every agent, and after or before it the environment steps that go with it.
 
         Agents that have finished `enough` episodes wait: nothing of theirs changes.
         """
+        if self.learner.on_policy:
+            return self._learn(self._act(federation, environments, draws, enough), draws, enough)
+        return self._act(self._learn(federation, draws, enough), environments, draws, enough)
+
+    def _learn(self, federation: Federation, draws: Draws, enough: jax.Array | None) -> Federation:
+        """One update of every agent that is not waiting."""
         agents, rows, clock = federation[:3]
         learnt = jax.vmap(
             partial(learn, self.family, self.learner), in_axes=(0, 0, self._clock_axis, 0)
         )(agents, rows, clock, draws.batch)
         clock = clock._replace(updates=clock.updates + 1)
         after = federation._replace(agents=learnt, clock=clock)
-        if enough is not None:
-            after = unless_waiting(federation, after, enough)
+        return after if enough is None else unless_waiting(federation, after, enough)
+
+    def _act(
+        self,
+        federation: Federation,
+        environments: Environments,
+        draws: Draws,
+        enough: jax.Array | None,
+    ) -> Federation:
+        """The environment steps of a unit."""
         if self.learner.update_every == 1:
-            return self._interact(after, environments, _at(draws.steps, 0), enough)
+            return self._interact(federation, environments, _at(draws.steps, 0), enough)
         return _repeat(
             self.learner.update_every,
             lambda i, now: self._interact(now, environments, _at(draws.steps, i), enough),
-            after,
+            federation,
         )
 
     def _interact(
@@ -313,7 +330,6 @@ class LocalEngine:
     ) -> Federation:
         """One environment step of every agent that is not waiting."""
         agents, rows, clock = federation[:3]
-        memory = self.learner.memory
         if enough is not None:
             # The environments of waiting agents stay where they are, also those on a host.
             active = agents.seen.episodes < enough
@@ -324,8 +340,8 @@ class LocalEngine:
         )(agents, clock, environments.constants, draws)
         if enough is not None:
             # A waiting agent writes what is there already.
-            new = where_active(active, new, jax.vmap(memory.next_row)(rows, clock.stored))
-        rows = jax.vmap(memory.store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
+            new = where_active(active, new, jax.vmap(next_row)(rows, clock.stored))
+        rows = jax.vmap(store, in_axes=(0, 0, self._clock_axis))(rows, new, clock.stored)
         clock = clock._replace(steps=clock.steps + 1, stored=clock.stored + 1)
         after = federation._replace(agents=agents, rows=rows, clock=clock)
         return after if enough is None else unless_waiting(federation, after, enough)

@@ -11,12 +11,11 @@ import numpy as np
 from fedrl.experiment.host_loop import actions_of, episode_seed, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
 from fedrl.families.gymnasium_host import make
-from fedrl.federation.agent import agent_keys, nothing_recent, receive
+from fedrl.federation.agent import agent_keys, receive
 from fedrl.flower.messages import Array, Arrays
 from fedrl.flower.work import REPLICATE, NetworkWork, like, restored
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
-from fedrl.learners.memory import Recent
 from fedrl.learners.replay import Transition
 
 
@@ -25,8 +24,6 @@ class HostState(NamedTuple):
 
     learned: Learned
     rows: jax.Array
-    recent: Recent
-    """What it remembers beside its rows."""
     steps: jax.Array
     stored: jax.Array
     updates: jax.Array
@@ -63,9 +60,8 @@ class GymnasiumWork:
     def begin(self, model: Arrays) -> HostState:
         learner, family = self.experiment.learner, self.experiment.family
         params = jax.tree.map(lambda leaf: leaf[0], self._simulated.first(model))
-        rows = learner.memory.empty(learner.replay, *family.remembered)
-        recent, zero = nothing_recent(family, learner), jnp.int32(0)
-        return HostState(learner.adopt(params), rows, recent, zero, zero, zero, jnp.zeros(3))
+        rows, zero = learner.empty(*family.remembered), jnp.int32(0)
+        return HostState(learner.adopt(params), rows, zero, zero, zero, jnp.zeros(3))
 
     def receive(self, state: HostState, model: Arrays) -> HostState:
         shared, _ = self.experiment.learner.split(state.learned.params)
@@ -76,7 +72,7 @@ class GymnasiumWork:
     def train(self, state: HostState, E: int, trained: int, scale: float) -> HostState:
         """E updates or episodes; before the first one the memory is filled."""
         learner = self.experiment.learner
-        learned, rows, recent = state.learned, state.rows, state.recent
+        learned, rows = state.learned, state.rows
         steps, stored, learnt = int(state.steps), int(state.stored), int(state.updates)
         updates, collected, episodes = (float(x) for x in state.met)
         by_update = self.experiment.unit == "updates"
@@ -97,9 +93,8 @@ class GymnasiumWork:
             over = terminated or truncated or age >= self._longest
             done += due if by_update else over
             # The end of the round cuts the episode off, too.
-            learned, rows, recent = self._learn(
-                *(learned, rows, recent, Transition(*what), over or done == E),
-                *(stored, learnt, due),
+            learned, rows = self._learn(
+                *(learned, rows, Transition(*what), over or done == E), *(stored, learnt, due)
             )
             stored, updates, seen = stored + 1, updates + due, after
             if over:
@@ -108,7 +103,6 @@ class GymnasiumWork:
         return HostState(
             learned,
             rows,
-            recent,
             steps=jnp.int32(steps),
             stored=jnp.int32(stored),
             updates=jnp.int32(learnt),

@@ -73,7 +73,6 @@ class DDPG(Learner):
 
     name: ClassVar[str] = "ddpg"
     continuous: ClassVar[bool] = True
-    uses_discounts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,7 +217,7 @@ class DDPG(Learner):
         value = jnp.minimum(*values) if self.twin else values[0]
         # Not a product: a terminal state may not even be a number.
         value = jnp.where(batch.terminated > 0, 0.0, value)
-        return batch.reward + (self.gamma if batch.discount is None else batch.discount) * value
+        return batch.reward + self.gamma * value
 
 
 def critic_loss(critics: tuple[Model, ...], batch: Transition, y: jax.Array) -> jax.Array:

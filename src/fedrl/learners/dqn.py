@@ -41,7 +41,6 @@ class DQN(Learner):
 
     name: ClassVar[str] = "dqn"
     continuous: ClassVar[bool] = False
-    uses_discounts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,10 +127,8 @@ class DQN(Learner):
             best = _picked(next_q, choice)
         else:
             best = jnp.max(next_q, -1)
-        discount = batch.discount
-        if discount is None:
-            discount = self.gamma * (1.0 - batch.terminated)
-        return batch.reward + discount * best
+        # Not a product: a terminal state may not even be a number.
+        return batch.reward + jnp.where(batch.terminated > 0, 0.0, self.gamma * best)
 
     def _loss(self, params: Any, batch: Transition, y: jax.Array) -> jax.Array:
         error = _picked(params(batch.observation), batch.action[..., 0].astype(jnp.int32)) - y

@@ -12,7 +12,8 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.memory import Memory, Recent
+from fedrl.learners import replay
+from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition
 from fedrl.registry import Group
@@ -47,8 +48,11 @@ class Learner(ABC):
     name: ClassVar[str]
     continuous: ClassVar[bool]
     """Whether actions are vectors in [-1, 1] instead of numbers 0, 1, ..."""
-    uses_discounts: ClassVar[bool] = False
-    """Whether `update` looks at `batch.discount`, so that several steps can be one row."""
+    on_policy: ClassVar[bool] = False
+    """Whether an update learns from the `update_every` steps before it, so that the parameters that
+    took them must not be averaged in between: an agent then acts first in every unit of work."""
+    records: ClassVar[tuple[str, ...]] = ()
+    """Names of the numbers that `record` gives."""
 
     hidden: tuple[int, ...] = (128,)
     """Widths of the hidden layers."""
@@ -96,17 +100,6 @@ class Learner(ABC):
             **self._counts("learning_starts"),
             **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
         )
-        if self.memory.n_step > self.learning_starts:
-            raise FedrlError(
-                f"learner.memory.n_step = {self.memory.n_step} is more than "
-                f"learner.learning_starts = {self.learning_starts}: there would be no row yet to "
-                "learn from"
-            )
-        if self.memory.n_step > 1 and not self.uses_discounts:
-            raise FedrlError(
-                f"learner.memory.n_step = {self.memory.n_step}, but {self.name} learns from single "
-                "steps: leave it out"
-            )
 
     @classmethod
     def for_actions(cls, continuous: bool) -> "Learner":
@@ -121,6 +114,10 @@ class Learner(ABC):
                 f"{family} has {kind} actions, which {self.name} does not learn: choose another "
                 f"learner ({'ddpg' if continuous else 'dqn'}, or ppo with learner.actions = "
                 f"{kind!r})"
+            )
+        if self.on_policy and unit == "episodes":
+            raise FedrlError(
+                f'{self.name} learns from rollouts of fixed length: use unit = "updates"'
             )
 
     def _counts(self, *names: str) -> dict[str, int]:
@@ -198,16 +195,39 @@ class Learner(ABC):
         """What the environment gets of an action; what is remembered is the action itself."""
         return action
 
+    def record(self, params: Any, step: Transition, cut: jax.Array) -> dict[str, jax.Array]:
+        """Numbers to remember beside a step, from the parameters that took it.
+
+        `cut` says whether the episode was cut off after it, as by a time limit. `update` finds them
+        in `batch.recorded`; they are stored in 32 bits in every memory.
+        """
+        return {}
+
+    def row(self, params: Any, step: Transition, cut: jax.Array) -> jax.Array:
+        """What the memory stores of a step, from the parameters that took it."""
+        recorded = self.record(params, step, cut)
+        if set(recorded) != set(self.records):
+            raise FedrlError(
+                f"{self.name} records {sorted(recorded)}, but its class says records = "
+                f"{self.records}: name there what record() gives"
+            )
+        return self.memory.row(step._replace(recorded=recorded))
+
+    def empty(self, observation_size: int, action_size: int) -> jax.Array:
+        """The memory before the first step."""
+        sizes = observation_size, action_size, len(self.records)
+        return self.memory.empty(self.replay, *sizes)
+
+    def row_bytes(self, observation_size: int, action_size: int) -> int:
+        """Memory of one remembered step."""
+        return self.memory.row_bytes(observation_size, action_size, len(self.records))
+
     def recalled(
-        self,
-        rows: jax.Array,
-        recent: Recent,
-        pick: jax.Array,
-        stored: jax.Array,
-        observation_size: int,
+        self, rows: jax.Array, pick: jax.Array, stored: jax.Array, observation_size: int
     ) -> Transition:
         """What an update learns from after so many steps; `pick` are numbers in [0, 1)."""
-        return self.memory.recall(rows, recent, pick, stored, observation_size, self.gamma)
+        picked = replay.sample(rows, pick, stored)
+        return self.memory.transitions(picked, observation_size, self.records)
 
     @property
     def largest_step(self) -> float | None:

@@ -48,6 +48,20 @@ class Normaliser(eqx.Module):
         squared = distance * (observation - mean)
         return Normaliser(count, mean, self.variance + (squared - self.variance) / count)
 
+    @classmethod
+    def pooled(cls, stacked: "Normaliser") -> "Normaliser":
+        """Mean and variance of all that several agents have seen, stacked along the first axis."""
+        share = stacked.count / jnp.maximum(stacked.count.sum(), 1)
+
+        def mean(leaves: jax.Array) -> jax.Array:
+            # Around the first agent: equal statistics then stay exactly as they are.
+            return leaves[0] + jnp.tensordot(share, leaves - leaves[0], 1)
+
+        middle = mean(stacked.mean)
+        spread = jnp.tensordot(share, (stacked.mean - middle) ** 2, 1)
+        count = jnp.minimum(stacked.count.sum(), MOST_COUNTED)
+        return cls(count, middle, mean(stacked.variance) + spread)
+
     def having_seen_at_most(self, count: float) -> "Normaliser":
         """The same, less sure: what comes counts for more."""
         return Normaliser(jnp.minimum(self.count, count), self.mean, self.variance)
@@ -229,6 +243,18 @@ def through_the_eyes_of(params: Tree, target: Tree) -> Tree:
         is_leaf=_is_model,
     )
     return seen
+
+
+def statistics(params: Any) -> list[Normaliser]:
+    """Those of every model that has some."""
+    models = filter(_is_model, jax.tree.leaves(params, is_leaf=_is_model))
+    return [model.view.normaliser for model in models if model.view.normaliser is not None]
+
+
+def with_statistics(params: Tree, found: list[Normaliser]) -> Tree:
+    """The models with these statistics, in the same order."""
+    given = iter(found)
+    return _of_statistics(lambda _: next(given), params)
 
 
 def _is_model(node: Any) -> bool:

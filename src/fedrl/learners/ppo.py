@@ -1,7 +1,8 @@
 """PPO: what an agent that learns from its latest steps only does between two communications.
 
 One update goes several times over a rollout, the steps since the update before. The memory is that
-rollout, so updates, rollouts and memory are equally long.
+rollout, so updates, rollouts and memory are equally long. What the policy that acts thinks of a
+step is recorded with it: parameters that come later cannot be taken for that policy.
 """
 
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ import optax
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.learners.learner import LARGEST, Learned, Learner, Output
-from fedrl.learners.memory import Memory, Recent
+from fedrl.learners.memory import Memory
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model, through_the_eyes_of
-from fedrl.learners.replay import Transition, unpack
+from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model
+from fedrl.learners.replay import Transition
 
 # Actors begin with nearly the same output everywhere: no action is preferred.
 FIRST_OUTPUTS = 0.01
@@ -86,6 +87,8 @@ class PPO(Learner):
     """As `rollout`: it follows from it."""
 
     name: ClassVar[str] = "ppo"
+    on_policy: ClassVar[bool] = True
+    records: ClassVar[tuple[str, ...]] = ("log_probability", "value", "next_value", "cut")
 
     def __post_init__(self) -> None:
         rollout = arguments.whole("learner.rollout", self.rollout, smallest=2, largest=LARGEST)
@@ -128,8 +131,7 @@ class PPO(Learner):
         if continuous != self.continuous:
             kind = "continuous" if continuous else "discrete"
             raise FedrlError(f"{family} has {kind} actions: set learner.actions = {kind!r}")
-        if unit == "episodes":
-            raise FedrlError('ppo learns from rollouts of fixed length: use unit = "updates"')
+        super().check(family, continuous, unit)
 
     @property
     def continuous(self) -> bool:  # type: ignore[override]
@@ -161,8 +163,8 @@ class PPO(Learner):
         return self.adopt(params)
 
     def adopt(self, params: PolicyAndValue) -> Learned:
-        """`target` is the policy that took the steps of the rollout."""
-        return Learned(params, params, self._optimizer.init(params))
+        """There is no target network."""
+        return Learned(params, (), self._optimizer.init(params))
 
     def acting_draws(self, key: jax.Array, actions: int) -> jax.Array:
         if self.continuous:
@@ -190,15 +192,29 @@ class PPO(Learner):
         return params.actor, "clip" if self.continuous else "argmax"
 
     def recalled(
-        self,
-        rows: jax.Array,
-        recent: Recent,
-        pick: jax.Array,
-        stored: jax.Array,
-        observation_size: int,
+        self, rows: jax.Array, pick: jax.Array, stored: jax.Array, observation_size: int
     ) -> Transition:
         """All of the rollout, in its order: the memory is written from its beginning each time."""
-        return unpack(rows, observation_size)
+        return self.memory.transitions(rows, observation_size, self.records)
+
+    def witness(self, learned: Learned, observation: jax.Array) -> Learned:
+        """As it was: an update counts its rollout, so that one policy takes all of the next."""
+        return learned
+
+    def record(
+        self, params: PolicyAndValue, step: Transition, cut: jax.Array
+    ) -> dict[str, jax.Array]:
+        """What the policy that acts thinks of a step, and whether it was cut off after it."""
+        action = jnp.atleast_1d(step.action)
+        log_probability, _ = self._of_actions(params, step.observation, action)
+        both = jnp.stack([step.observation, step.next_observation])
+        value, next_value = params.critic(both)[..., 0]
+        return {
+            "log_probability": log_probability,
+            "value": value,
+            "next_value": next_value,
+            "cut": cut,
+        }
 
     def update_draws(self, key: jax.Array, actions: int) -> jax.Array:
         """An order of the rollout's steps for each epoch."""
@@ -209,8 +225,7 @@ class PPO(Learner):
         self, learned: Learned, batch: Transition, draws: jax.Array, updates: jax.Array
     ) -> tuple[Learned, jax.Array]:
         """Epochs of clipped policy gradients over the rollout."""
-        behaviour = through_the_eyes_of(learned.params, learned.target)
-        samples = self._samples(behaviour, batch)
+        samples = self._samples(batch)
         batches = draws.reshape(-1, self.batch)
 
         def step(carry: tuple[Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
@@ -221,7 +236,13 @@ class PPO(Learner):
 
         start = (learned.params, learned.optimizer)
         (params, optimizer), losses = jax.lax.scan(step, start, batches)
-        return Learned(params, params, optimizer), losses.mean()
+        learned = Learned(params, (), optimizer)
+        if self.personal.normalisation:
+            witness = super().witness
+            learned, _ = jax.lax.scan(
+                lambda learned, seen: (witness(learned, seen), None), learned, batch.observation
+            )
+        return learned, losses.mean()
 
     @property
     def largest_step(self) -> float:
@@ -232,14 +253,15 @@ class PPO(Learner):
         shortened = optax.clip_by_global_norm(self.largest_gradient)
         return optax.chain(shortened, self.personal.adam(self.lr))
 
-    def _samples(self, behaviour: PolicyAndValue, rollout: Transition) -> Samples:
-        value = behaviour.critic(rollout.observation)[..., 0]
-        following = behaviour.critic(rollout.next_observation)[..., 0]
-        advantage = advantages(rollout, value, following, self.gamma, self.gae_lambda)
-        scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        log_probability, _ = self._of_actions(behaviour, rollout.observation, rollout.action)
+    def _samples(self, rollout: Transition) -> Samples:
+        advantage = advantages(rollout, self.gamma, self.gae_lambda)
+        recorded = rollout.recorded
         return Samples(
-            rollout.observation, rollout.action, log_probability, scaled, advantage + value
+            rollout.observation,
+            rollout.action,
+            recorded["log_probability"],
+            (advantage - advantage.mean()) / (advantage.std() + 1e-8),
+            advantage + recorded["value"],
         )
 
     def _of_actions(
@@ -272,20 +294,14 @@ class PPO(Learner):
         )
 
 
-def advantages(
-    rollout: Transition,
-    value: jax.Array,
-    following: jax.Array,
-    gamma: float,
-    gae_lambda: float,
-) -> jax.Array:
+def advantages(rollout: Transition, gamma: float, gae_lambda: float) -> jax.Array:
     """Generalised advantage estimates: sum_l (gamma lambda)^l delta_{t+l} within an episode."""
-    ended = rollout.terminated > 0
+    recorded, ended = rollout.recorded, rollout.terminated > 0
     # Not a product: a terminal state may not even be a number.
-    delta = rollout.reward + gamma * jnp.where(ended, 0.0, following) - value
+    following = jnp.where(ended, 0.0, recorded["next_value"])
+    delta = rollout.reward + gamma * following - recorded["value"]
     # An episode that was cut off goes on in its value, but the next row is not its next step.
-    next_row = jnp.roll(rollout.observation, -1, 0)
-    follows = jnp.all(rollout.next_observation == next_row, -1) & ~ended
+    follows = ~ended & (recorded["cut"] == 0)
 
     def backwards(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
         delta, follows = now

@@ -3,6 +3,7 @@
 The caller counts what it has stored; `stored` says where the next row goes and how many are there.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -18,12 +19,12 @@ class Transition(NamedTuple):
     next_observation: jax.Array
     terminated: jax.Array
     """Whether the next state is worth nothing; a time limit is not that."""
-    discount: jax.Array | None = None
-    """What the next state's value counts for, where that is not gamma: after several steps."""
+    recorded: Mapping[str, jax.Array] = {}
+    """What the learner recorded of the step when it was taken, by name."""
 
 
 def pack(transition: Transition) -> jax.Array:
-    """A transition as a row."""
+    """A transition as a row, without what was recorded."""
     action = jnp.atleast_1d(transition.action).astype(jnp.float32)
     rest = jnp.stack([transition.reward, transition.terminated.astype(jnp.float32)])
     return jnp.concatenate([transition.observation, transition.next_observation, action, rest])
