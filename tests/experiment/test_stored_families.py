@@ -17,7 +17,8 @@ from fedrl.experiment.stored import StoredFamily
 from fedrl.experiment.toml import to_toml
 from fedrl.export import export
 from fedrl.families import ControlFamily, gymnasium
-from fedrl.families.gymnasium_host import _shape_of, hall
+from fedrl.families.gymnasium_host import hall
+from fedrl.families.gymnasium_making import _shape_of
 from fedrl.learners import DDPG, DQN
 
 pytestmark = pytest.mark.usefixtures("hasty")

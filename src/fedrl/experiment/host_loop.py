@@ -13,7 +13,7 @@ import numpy as np
 from fedrl.errors import FedrlError
 from fedrl.experiment.files import Array
 from fedrl.families.control_family import ControlFamily
-from fedrl.families.gymnasium_host import executed, observed
+from fedrl.families.gymnasium_making import executed, observed
 from fedrl.federation.agent import Keys, batch_draws, improve, remember
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned, Learner

@@ -16,7 +16,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import KIND, from_table, refuse_tables, table_of
 from fedrl.families import ControlFamily, GymnasiumFamily, Varied
-from fedrl.families.gymnasium_host import Shape
+from fedrl.families.gymnasium_making import Shape
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedrl.errors import FedrlError
 from fedrl.families.control_family import ControlFamily, State, Varied
 
 if TYPE_CHECKING:
-    from fedrl.families.gymnasium_host import Shape
+    from fedrl.families.gymnasium_making import Shape
 
 ANYTHING = (-1e30, 1e30)
 
@@ -78,7 +78,7 @@ class GymnasiumFamily(ControlFamily):
 
     @cached_property
     def _shape(self) -> "Shape":
-        from fedrl.families.gymnasium_host import shape_of
+        from fedrl.families.gymnasium_making import shape_of
 
         return shape_of(self.environment, self.keywords([low for _, low, _ in self.vary]))
 
@@ -125,7 +125,7 @@ class GymnasiumFamily(ControlFamily):
 
     def check(self) -> None:
         """Try environments out, and say what would go wrong in a training."""
-        from fedrl.families.gymnasium_host import refuse_what_cannot_be_learnt_in
+        from fedrl.families.gymnasium_making import refuse_what_cannot_be_learnt_in
 
         refuse_what_cannot_be_learnt_in(self)
 
@@ -197,7 +197,7 @@ class GymnasiumFamily(ControlFamily):
 
     def rendered(self, theta: Sequence[float]) -> Any:
         """The environment of a theta, with pictures."""
-        from fedrl.families.gymnasium_host import make_rendered
+        from fedrl.families.gymnasium_making import make_rendered
 
         return make_rendered(self.environment, self.keywords(self.check_theta(theta)))
 

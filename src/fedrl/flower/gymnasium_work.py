@@ -10,7 +10,7 @@ import numpy as np
 
 from fedrl.experiment.host_loop import actions_of, episode_seed, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
-from fedrl.families.gymnasium_host import make
+from fedrl.families.gymnasium_making import make
 from fedrl.federation.agent import agent_keys, receive
 from fedrl.flower.messages import Array, Arrays
 from fedrl.flower.work import REPLICATE, NetworkWork, like, restored

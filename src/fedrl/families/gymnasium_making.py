@@ -1,0 +1,260 @@
+"""Gymnasium environments by name: making them, and checking what they are and what they give."""
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedrl.errors import CodeNotAllowedError, FedrlError
+from fedrl.families.control_family import stretched
+from fedrl.registry import imported, permit
+
+if TYPE_CHECKING:
+    from fedrl.families.gymnasium_family import GymnasiumFamily
+
+Array = np.ndarray[Any, Any]
+
+
+class Shape(NamedTuple):
+    """What a learner needs to know of an environment."""
+
+    observation_size: int
+    actions: int
+    continuous: bool
+    time_limit: int | None
+    first: int = 0
+    """The number of the first discrete action."""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    """Bounds of continuous actions."""
+
+    @property
+    def words(self) -> str:
+        actions = "numbers" if self.continuous else "choices"
+        return f"{self.observation_size} observations, {self.actions} {actions}"
+
+
+def make(environment: str, keywords: dict[str, Any]) -> Any:
+    """An environment, by id or from a function."""
+    import gymnasium
+
+    module, colon, function = environment.partition(":")
+    if colon:
+        permit(environment)
+    maker: Callable[..., Any] | None = None
+    try:
+        if colon and function.isidentifier():
+            maker = imported(environment)
+            env = maker(**keywords)
+        else:
+            maker = partial(gymnasium.make, environment, disable_env_checker=True)
+            if colon:  # found from the folder of the command, as all modules are
+                imported(f"{module}:__name__")
+            env = maker(**keywords)
+    except Exception as error:  # an author's module may raise anything
+        given = f" with {keywords}" if keywords else ""
+        raise FedrlError(
+            f"cannot make the environment {environment!r}{given} ({_in_a_line(error)}): "
+            f"{_advice(error, module, maker, bool(keywords))}"
+        ) from None
+    if not all(hasattr(env, name) for name in ("observation_space", "action_space", "step")):
+        raise FedrlError(
+            f"{environment} returned {env!r}, which is not a Gymnasium environment: a function "
+            "that makes one must return it"
+        )
+    return env
+
+
+def make_rendered(environment: str, keywords: dict[str, Any]) -> Any:
+    """An environment whose `render` returns pictures, reset; one without pictures is refused."""
+    try:
+        env = make(environment, {**keywords, "render_mode": "rgb_array"})
+        env.reset(seed=0)
+        picture = env.render()
+    except CodeNotAllowedError:
+        raise
+    except Exception as error:  # an author's module may raise anything
+        raise FedrlError(_no_pictures(environment, _in_a_line(error))) from None
+    if np.ndim(picture) != 3 or np.shape(picture)[2] != 3 or picture.dtype != np.uint8:
+        got = (
+            f"render() returned {type(picture).__name__}, not an array (height, width, 3) of bytes"
+        )
+        raise FedrlError(_no_pictures(environment, got))
+    return env
+
+
+def _no_pictures(environment: str, why: str) -> str:
+    return (
+        f'{environment} cannot be shown, since it does not render with render_mode="rgb_array" '
+        f"({why}): it, or the function that makes it, must take the keyword render_mode, and "
+        "render() must return a picture"
+    )
+
+
+def _advice(error: Exception, module: str, maker: Any, varies: bool) -> str:
+    """What to do about an environment that cannot be made; `maker`: what the name led to."""
+    from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
+
+    if isinstance(error, UnregisteredEnv):
+        return (
+            "give the id of a registered one (module:id imports the module that registers it), or "
+            "module:function for a function that returns it"
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name == module:
+        return "Python must find the module: run from its folder, or install it"
+    if isinstance(error, (DependencyNotInstalled, ImportError)):
+        return "install what it needs"
+    if not callable(maker):
+        return "module:function must name a function that returns it"
+    if isinstance(error, TypeError) and "argument" in str(error):
+        return "family.vary must name keywords that it has, and all that it needs"
+    if varies:
+        return (
+            "it must take every value of the ranges in family.vary, also both ends: make them "
+            "smaller, or mend the environment"
+        )
+    return "it must be made without an error: mend the environment"
+
+
+def _in_a_line(error: Exception) -> str:
+    """What was raised, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error}; {Path(where.filename).name}, line {where.lineno}"
+
+
+@contextmanager
+def asked(what: str, method: str) -> Iterator[None]:
+    """An environment is asked for something; what goes wrong is its author's to hear of."""
+    try:
+        yield
+    except Exception as error:
+        hint = (
+            ". It must be: def reset(self, *, seed=None, options=None)"
+            if isinstance(error, TypeError) and method == "reset" and "argument" in str(error)
+            else ""
+        )
+        raise FedrlError(f"{method} of {what} raised {_in_a_line(error)}{hint}") from error
+
+
+def one_number(what: str, reward: Any) -> float:
+    """A reward; what is not a number is refused."""
+    if np.ndim(reward) or not isinstance(reward, (int, float, np.number, np.ndarray)):
+        raise FedrlError(f"{what} gave the reward {reward!r}, which is not one number")
+    return float(reward)
+
+
+def observed(what: str, seen: Any, size: int) -> Array:
+    """An observation in 32 bits; one of another shape than at the beginning is refused."""
+    if np.shape(seen) != (size,):
+        raise FedrlError(
+            f"{what} gave an observation of shape {np.shape(seen)}, and its policy sees ({size},): "
+            "an environment must always give observations of the shape of its observation_space"
+        )
+    return np.asarray(seen, np.float32)
+
+
+@cache
+def _shape_of(environment: str, keywords: tuple[tuple[str, float], ...]) -> Shape:
+    from gymnasium import spaces
+
+    env = make(environment, dict(keywords))
+    seen, does, spec = env.observation_space, env.action_space, getattr(env, "spec", None)
+    env.close()
+    if not isinstance(seen, spaces.Box) or len(seen.shape or ()) != 1:
+        what = "an image" if isinstance(seen, spaces.Box) else type(seen).__name__
+        raise FedrlError(
+            f"{environment} observes {seen}: we learn from vectors. Wrap the environment so that "
+            f"{what} becomes one (gymnasium.wrappers.FlattenObservation), in a function that "
+            "module:function names"
+        )
+    limit = spec.max_episode_steps if spec is not None else None
+    (size,) = seen.shape
+    if isinstance(does, spaces.Discrete):
+        return Shape(size, int(does.n), False, limit, first=int(does.start))
+    if isinstance(does, spaces.Box) and len(does.shape) == 1:
+        if not does.is_bounded():
+            raise FedrlError(f"{environment} takes {does}: actions must be bounded")
+        low, high = (tuple(float(x) for x in end) for end in (does.low, does.high))
+        return Shape(size, does.shape[0], True, limit, low=low, high=high)
+    raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
+
+
+def shape_of(environment: str, keywords: dict[str, float]) -> Shape:
+    """What an environment looks like; others of the family must look the same."""
+    return _shape_of(environment, tuple(keywords.items()))
+
+
+def executed(space: Any, action: Array) -> Any:
+    """An environment's own action; ours are numbers from 0 on, or vectors in [-1, 1]."""
+    if hasattr(space, "n"):
+        return int(np.ravel(action)[0]) + int(space.start)
+    return stretched(action, space.low, space.high)
+
+
+def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
+    """Make the environments at the ends of the ranges, play a little, and say what is wrong."""
+    ends = ([low for _, low, _ in family.vary], [high for _, _, high in family.vary])
+    envs = [make(family.environment, family.keywords(theta)) for theta in ends]
+    try:
+        first, last = (shape_of(family.environment, family.keywords(theta)) for theta in ends)
+        if first[:3] != last[:3]:
+            raise FedrlError(
+                f"{family.environment} looks different at the ends of its range ({first.words}; "
+                f"{last.words}): agents that share a policy must have the same observations and "
+                "actions"
+            )
+        for env, theta in zip(envs, ends, strict=True):
+            _try(env, f"{family.environment} with {family.keywords(theta)}")
+        same = envs[0].unwrapped is envs[1].unwrapped
+        if same:
+            raise FedrlError(
+                f"{family.environment} gives the same environment twice: it must make a new one "
+                "each time"
+            )
+    finally:
+        for env in envs:
+            env.close()
+
+
+def _try(env: Any, what: str) -> None:
+    """A few steps, twice from the same seed."""
+    played = []
+    for _ in range(2):
+        with asked(what, "reset"):
+            result = env.reset(seed=7)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise FedrlError(f"reset of {what} must return (observation, info), got {result!r}")
+        env.action_space.seed(7)
+        seen = [result[0]]
+        for _ in range(5):
+            with asked(what, "step"):
+                told = env.step(env.action_space.sample())
+            if not isinstance(told, tuple) or len(told) != 5:
+                raise FedrlError(
+                    f"step of {what} must return (observation, reward, terminated, truncated, "
+                    f"info), got {told!r}"
+                )
+            seen.append(told[0])
+            if not np.isfinite(one_number(what, told[1])):
+                raise FedrlError(f"{what} gave the reward {told[1]}")
+            if told[2] or told[3]:
+                break
+        for one in seen:
+            vector = np.asarray(one)
+            if vector.shape != env.observation_space.shape:
+                raise FedrlError(
+                    f"{what} gave an observation of shape {vector.shape}, its space says "
+                    f"{env.observation_space.shape}"
+                )
+            if vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
+                raise FedrlError(f"{what} gave an observation that is not of finite numbers")
+        played.append(np.concatenate([np.ravel(one) for one in seen]))
+    if played[0].shape != played[1].shape or not np.allclose(played[0], played[1]):
+        raise FedrlError(
+            f"{what} does not repeat itself from the same seed: draw all random numbers from "
+            "self.np_random, after super().reset(seed=seed), or results cannot be reproduced"
+        )
