@@ -56,6 +56,10 @@ class Untrusted(str):
         return made
 
 
+_ALLOWED: set[str] = set()
+"""Code that the user has allowed to import in this process."""
+
+
 @cache
 def entries(group: Group) -> tuple[Entry, ...]:
     """Everything of a group, ours first; nothing is imported for it."""
@@ -109,6 +113,12 @@ def name_of(group: Group, kind: type) -> str:
     return name if registered else path
 
 
+def allow(target: str) -> str:
+    """The name, which from now on may be imported in this process, whatever file it is in."""
+    _ALLOWED.add(target)
+    return target
+
+
 def permit(target: str) -> None:
     """Let `module:Name` be imported, also from the folder where the command is given.
 
@@ -117,7 +127,8 @@ def permit(target: str) -> None:
     module = target.partition(":")[0]
     if module in sys.modules:
         return
-    if isinstance(target, Untrusted):
+    # Asked by name: settings that are equal may have been read before, without permission.
+    if isinstance(target, Untrusted) and target not in _ALLOWED:
         raise CodeNotAllowedError(
             f"{target.source} would import the Python module {module!r} (for {str(target)!r}), "
             "which can do anything on this machine: if you trust it, allow it with --allow-code "

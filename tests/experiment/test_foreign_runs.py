@@ -175,6 +175,7 @@ def learning_with_theirs():
 def forget(folder):
     """As another process would begin."""
     sys.modules.pop("carts", None)
+    registry._ALLOWED.clear()
     if str(folder) in sys.path:
         sys.path.remove(str(folder))
 

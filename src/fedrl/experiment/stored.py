@@ -135,6 +135,7 @@ class StoredFamily(ControlFamily):
     draw = _loaded("draw")
     check = _loaded("check")
     raise_trouble = _loaded("raise_trouble")
+    warning = _loaded("warning")
 
 
 def stored_experiment(

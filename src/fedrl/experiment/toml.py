@@ -1,8 +1,9 @@
 """Settings as TOML and back: every field is written, an unknown or ill-typed one is an error."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -58,7 +59,9 @@ def table_of(text: str, source: str, *, allow_code: bool = False) -> dict[str, A
     """TOML as a table, in which code is marked as untrusted unless it is allowed."""
     try:
         table = tomllib.loads(text)
-        return table if allow_code else _untrusted(table, source)
+        mark = registry.allow if allow_code else partial(registry.Untrusted, source=source)
+        marked: dict[str, Any] = _marked(table, mark)
+        return marked
     except tomllib.TOMLDecodeError as error:
         raise FedrlError(f"{source} is not TOML: {error}") from None
     except (ValueError, RecursionError):  # of Python's own limits
@@ -118,13 +121,13 @@ def refuse_tables(text: str, source: str) -> None:
         )
 
 
-def _untrusted(value: Any, source: str) -> Any:
+def _marked(value: Any, mark: Callable[[str], str]) -> Any:
     """The same value, with every text that could name code marked."""
     if isinstance(value, dict):
-        return {name: _untrusted(x, source) for name, x in value.items()}
+        return {name: _marked(x, mark) for name, x in value.items()}
     if isinstance(value, list):
-        return [_untrusted(x, source) for x in value]
-    return registry.Untrusted(value, source) if isinstance(value, str) and ":" in value else value
+        return [_marked(x, mark) for x in value]
+    return mark(value) if isinstance(value, str) and ":" in value else value
 
 
 def _plain(value: Any) -> Any:
