@@ -149,7 +149,7 @@ def test_a_number_in_an_array_is_no_list_of_environments(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["claims", "--seed", "0"], ["claims", "--piece", "0"], ["table2", "--agents", "0"]],
+    [["claims", "--piece", "0"], ["table2", "--agents", "0"]],
 )
 def test_zero_is_an_argument_too(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -114,16 +114,14 @@ def test_no_verdict_comes_from_the_seeds_that_are_left(found):
     curve = found.baseline.curves[OWN].copy()
     curve[2, -1] = np.nan
     lost = replace(found.baseline, curves=found.baseline.curves | {OWN: curve}, diverged=1)
-    sound = {(one.claim, one.what): one for one in effects(found)}
     seen = {(one.claim, one.what): one for one in effects(replace(found, baseline=lost))}
     with_it = {key for key in seen if key[0] == "C1"}
     assert len(with_it) == 2
     for key, one in seen.items():
         assert (str(one.size) == "diverged") == (key in with_it)
-        # What there is to learn is not known either, so nothing can be less than a share of it.
-        assert np.isnan(one.worth)
-        supported = sound[key].verdict == "supported" and key not in with_it
-        assert one.verdict == ("supported" if supported else "undecided")
+        # What there is to learn is not known either, so nothing can be held against a share of it.
+        assert np.isnan(one.margin)
+        assert one.outcome == "undecided"
 
 
 class FakeRun:
@@ -348,7 +346,9 @@ def test_what_is_there_is_not_run_again(reproduced):
     assert said.endswith(table)
 
 
-@pytest.mark.parametrize(("arguments", "root"), [([], ROOT), (["--seed", "8"], 8)])
+@pytest.mark.parametrize(
+    ("arguments", "root"), [([], ROOT), (["--seed", "8"], 8), (["--seed", "0"], 0)]
+)
 def test_claims_are_tested_with_random_numbers_of_their_own_or_those_asked_for(
     monkeypatch, capsys, arguments, root
 ):
