@@ -161,8 +161,7 @@ class LocalEngine:
                 federation = put_back(federation, after, who)
             return self._communicate(federation, environments) if self.communicates else federation
 
-        rejoined = self._rejoined(federation, environments)
-        return _noticed(_repeat(rounds, one_round, rejoined))
+        return _noticed(_repeat(rounds, one_round, self._rejoined(federation, environments)))
 
     def _rejoined(self, federation: Federation, environments: Environments) -> Federation:
         """Agents whose environments are there: a run that goes on has lost those on its host."""
