@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup gl nginx chromium demo demo-tabular test test-docs test-network test-slow regression lint type format bench bench-full rejax performance docs dist clean
+.PHONY: help setup gl nginx systemd chromium demo demo-tabular test test-docs test-network test-slow regression lint type format bench bench-full rejax performance docs dist clean
 
 help:
 	@echo "demo       DQNAvg on CartPoles beside Baseline and E = inf, with its figures (a minute)"
@@ -35,7 +35,7 @@ demo: setup
 demo-tabular: setup
 	$(BIN)/fedrl reproduce table2 --quick --out results/demo
 
-test: setup gl nginx chromium
+test: setup gl nginx systemd chromium
 	$(BIN)/pytest
 
 # Robots are drawn without a screen by a system library; tests of pictures are skipped without it.
@@ -45,6 +45,10 @@ gl:
 # It stands before the server of a federation; tests with real processes are skipped without it.
 nginx:
 	@scripts/install-nginx
+
+# It verifies the units of a federation; that test is skipped without it.
+systemd:
+	@scripts/install-systemd
 
 # It looks at reports; tests of what a reader sees are skipped without it.
 chromium:

@@ -319,7 +319,9 @@ def test_who_makes_a_federation_runs_it_unless_that_is_root(folder, monkeypatch)
         assert unit_of(templates.agent_unit(folder, 0))["User"] == runs
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is missing")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is missing: scripts/install-systemd"
+)
 def test_systemd_understands_the_services(tmp_path):
     made = init(tmp_path / "my 100% fed", TABLES, Deployment())
     units = sorted(made.path.rglob("*.service"))
