@@ -55,7 +55,7 @@ chromium:
 	@scripts/install-chromium
 
 test-network: setup nginx
-	$(BIN)/pytest -m network tests/flower tests/experiment/test_hosts.py
+	$(BIN)/pytest -m network tests/network tests/engine/test_hosts.py
 
 test-docs: setup
 	$(BIN)/pytest -m docs --dist load tests/test_documentation.py

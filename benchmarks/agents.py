@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from fedrl.experiment.memory import state_bytes
-from fedrl.experiment.plan import Leg
+from fedrl.engine.footprint import state_bytes
+from fedrl.engine.plan import Leg
+from fedrl.engine.single_device import Replicates
 from fedrl.experiment.presets import preset
-from fedrl.experiment.replicates import Replicates
 from fedrl.experiment.settings import Experiment
 
 SIZES = (5, 50, 500, 5_000, 50_000)

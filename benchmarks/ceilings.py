@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.machine import versions
-from fedrl.federation.blocks import available_cores
+from fedrl.devices import available_cores
 
 PRODUCTS = 512, 1536
 # Bytes of the three arrays of a core together.

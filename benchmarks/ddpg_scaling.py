@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from fedrl.experiment.plan import Leg
+from fedrl.engine.plan import Leg
+from fedrl.engine.single_device import Replicates
 from fedrl.experiment.presets import preset
-from fedrl.experiment.replicates import Replicates
 from fedrl.experiment.settings import Experiment
 from fedrl.families.robots import RobotFamily
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from fedrl.experiment.plan import Leg
-from fedrl.experiment.replicates import Replicates
+from fedrl.engine.plan import Leg
+from fedrl.engine.single_device import Replicates
 from fedrl.experiment.settings import Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.dqn import DQN

@@ -18,9 +18,9 @@ import pandas as pd
 from benchmarks.machine import versions
 from fedrl import preset
 from fedrl.experiment.settings import Experiment
-from fedrl.flower.init import init
-from fedrl.flower.processes import free_port, start, stop
-from fedrl.flower.settings import Deployment
+from fedrl.network.deployment import Deployment
+from fedrl.network.init import init
+from fedrl.network.processes import free_port, start, stop
 
 # Seconds after which Flower's SuperNode looks for messages again.
 POLL = 3.0

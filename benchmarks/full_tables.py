@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from fedrl.experiment.files import Arrays
+from fedrl.files import Arrays
+from fedrl.papers.jin2022.cell_runs import run_cells, summarise
 from fedrl.papers.jin2022.cells import TABLE1, TABLE2, Cell
-from fedrl.papers.jin2022.work import run_cells, summarise
 
 
 def main() -> None:

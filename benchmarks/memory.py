@@ -22,9 +22,9 @@ import scipy.stats
 
 import fedrl
 from benchmarks.machine import describe
-from fedrl.experiment.plan import Leg
+from fedrl.engine.plan import Leg
+from fedrl.engine.single_device import Replicates
 from fedrl.experiment.presets import preset
-from fedrl.experiment.replicates import Replicates
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.learners import replay
 from fedrl.learners.memory import Memory

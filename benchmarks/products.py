@@ -23,7 +23,7 @@ import jax
 
 from benchmarks.machine import versions
 from benchmarks.peers.ddpg.common import ROBOTS
-from fedrl.federation.blocks import worker_devices
+from fedrl.devices import worker_devices
 
 BATCHES = 8
 UPDATES = 100

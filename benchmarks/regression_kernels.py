@@ -16,20 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrl.exact.lanes import to_every_agent, to_lanes
-from fedrl.exact.mdp import MDPs, stored
-from fedrl.exact.sparsity import sparsity_of
+from fedrl.engine.agent import BatchDraws, improve, stacked
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.experiment.settings import Experiment
-from fedrl.families import CartPoles, HalfCheetahs, WindyCliffs
-from fedrl.federation.agent import BatchDraws, improve, stacked
-from fedrl.federation.local_engine import LocalEngine
-from fedrl.federation.replicates import Schedule, draw_tables
-from fedrl.federation.rounds import train
+from fedrl.families import CartPoles, HalfCheetahs
 from fedrl.launches import wide_vectors
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learned
-from fedrl.learners.tabular import ProjPAvg, TabularLearner
+from fedrl.tabular.exact.lanes import to_every_agent, to_lanes
+from fedrl.tabular.exact.mdp import MDPs, stored
+from fedrl.tabular.exact.sparsity import sparsity_of
+from fedrl.tabular.families import WindyCliffs
+from fedrl.tabular.learners import ProjPAvg, TabularLearner
+from fedrl.tabular.replicates import Schedule, draw_tables
+from fedrl.tabular.rounds import train
 
 Array = NDArray[Any]
 
@@ -37,9 +38,7 @@ AGENTS = 5
 # Calls of a few milliseconds: longer than the clock is coarse, shorter than the machine is calm.
 TABULAR_UPDATES, DQN_UPDATES, DDPG_UPDATES = 32, 96, 20
 TABULAR_SEEDS = 40
-ENGINE = Experiment(
-    name="kernel", family=CartPoles(), learner=DQN(hidden=(128,), batch=16), agents=AGENTS
-).engine
+ENGINE = LocalEngine(Experiment("kernel", CartPoles(), DQN(hidden=(128,), batch=16), agents=AGENTS))
 LEARNER = DDPG(hidden=(64, 64), batch=64, replay=1000)
 ROBOT = HalfCheetahs()
 WINDY = WindyCliffs()

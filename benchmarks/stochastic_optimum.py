@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from fedrl.families import Doors
+from fedrl.tabular.families import Doors
 from fedrl.theory import oracle
 from fedrl.theory.policies import Floats, values
 

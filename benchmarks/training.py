@@ -22,14 +22,14 @@ import fedrl
 from benchmarks.machine import versions
 from benchmarks.peers.ddpg import common as ddpg
 from benchmarks.peers.dqn import common as dqn
-from fedrl.experiment.driver import carry_out
-from fedrl.experiment.plan import plan
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.engine.plan import plan
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.progress import Silence
+from fedrl.runs.driver import carry_out
+from fedrl.runs.run_directory import RunDirectory
 
 AGENTS, E = 5, 100
 # More than are ever made: the clock ends a run.

@@ -7,8 +7,8 @@ from benchmarks.case import Work
 from benchmarks.peers.ddpg.common import ROBOTS
 from benchmarks.peers.dqn import common as dqn
 from benchmarks.training import AGENTS
+from fedrl.papers.jin2022.cell_runs import multiply_adds
 from fedrl.papers.jin2022.cells import Cell
-from fedrl.papers.jin2022.work import multiply_adds
 
 FLOAT = 4
 

@@ -46,7 +46,7 @@ def experiments(name: str, quick: bool) -> list[fedrl.Experiment]:
         plain,
         plain.without_communication(),
         replace(plain, name=f"drones-per{name}avg", learner=personal),
-        replace(plain, name=f"drones-{name}median", aggregator=fedrl.federation.Median()),
+        replace(plain, name=f"drones-{name}median", aggregator=fedrl.strategies.Median()),
     ]
 
 

@@ -114,7 +114,7 @@ def check_arguments(words: list[str], where: str) -> None:
     """A command that is not run still has arguments that exist."""
     import tyro
 
-    from fedrl.cli import run as run_command
+    from fedrl.cli import run_command as run_command
     from fedrl.cli.main import Command
 
     printed = io.StringIO()

@@ -6,11 +6,11 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from fedrl.experiment.plan import Leg
-from fedrl.experiment.sharded import Sharded
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.robust import Median
+from fedrl.engine.mesh import Sharded
+from fedrl.engine.plan import Leg
 from fedrl.learners.personalisation import Personal
+from fedrl.strategies.aggregators import Mean
+from fedrl.strategies.robust import Median
 from tiny import LEARNER, TINY
 
 SIXTEEN = replace(TINY, agents=16, held_out=1, seeds=1)

@@ -12,13 +12,14 @@ from flwr.proto.recorddict_pb2 import RecordDict
 
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
-from fedrl.flower import records, rounds
-from fedrl.flower.agent import Agent
-from fedrl.flower.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
-from fedrl.flower.record import Record, training_of
-from fedrl.flower.settings import Deployment
-from fedrl.flower.table_work import TableWork
-from fedrl.flower.work import NetworkWork
+from fedrl.network import flower_records as records
+from fedrl.network import server_loop as rounds
+from fedrl.network.answering import Agent
+from fedrl.network.client import NetworkWork
+from fedrl.network.deployment import Deployment
+from fedrl.network.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
+from fedrl.network.record import Record, training_of
+from fedrl.network.table_client import TableWork
 
 
 def flowers_bytes(content):

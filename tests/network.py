@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrl.flower.certificates import header_of
-from fedrl.flower.init import init
-from fedrl.flower.processes import free_port
-from fedrl.flower.settings import Deployment
+from fedrl.network.certificates import header_of
+from fedrl.network.deployment import Deployment
+from fedrl.network.init import init
+from fedrl.network.processes import free_port
 
 # Seconds for anything that must happen; a busy machine takes its time.
 PATIENCE = 180.0

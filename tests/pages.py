@@ -8,9 +8,9 @@ import numpy as np
 
 import fedrl
 from fedrl.experiment.presets import preset
-from fedrl.experiment.run_directory import RunDirectory
 from fedrl.families.gymnasium_family import GymnasiumFamily
 from fedrl.learners.personalisation import Personal
+from fedrl.runs.run_directory import RunDirectory
 from tiny import TINY
 
 HOSTILE = "<script>alert('&')</script>"

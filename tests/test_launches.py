@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from fedrl import launches
-from fedrl.experiment.layout import LAUNCH_BOUND, launch_bound
+from fedrl.engine.layout import LAUNCH_BOUND, launch_bound
+from fedrl.engine.local_engine import LocalEngine
 from tiny import TINY, begin, go_on
 
 
 def trained(form, rounds, E):
-    engine = TINY.engine
+    engine = LocalEngine(TINY)
     federation = jax.jit(partial(begin, engine))(np.int32(0))
     return jax.jit(form(partial(go_on, engine)))(
         federation, np.int32(0), np.int32(rounds), np.int32(E)

@@ -14,11 +14,12 @@ from fedrl import catalogue, registry
 from fedrl.cli.main import main
 from fedrl.errors import FedrlError
 from fedrl.experiment.presets import PRESETS, preset
-from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import from_toml, to_toml
-from fedrl.families import FAMILIES, CartPoles
+from fedrl.families import CartPoles
 from fedrl.papers.jin2022.cells import TARGETS
 from fedrl.tabular import ALGORITHMS
+from fedrl.tabular.experiment import TABULAR_PRESETS
+from fedrl.tabular.families import FAMILIES
 from tiny import TINY
 
 OURS = {
@@ -204,7 +205,7 @@ def test_the_geometric_median_of_the_documentation_is_one(installed, rng):
 
     points = rng.normal(size=(5, 4))
     stacked = {"a": jnp.asarray(points[:, :1]), "b": jnp.asarray(points[:, 1:])}
-    communication = fedrl.federation.Communication(None, jnp.arange(5), None)
+    communication = fedrl.strategies.Communication(None, jnp.arange(5), None)
     found = GeometricMedian(iterations=200).apply(stacked, communication)
     point = np.concatenate([found["a"], found["b"]])
     best = minimize(lambda x: np.linalg.norm(points - x, axis=1).sum(), points.mean(0))

@@ -31,10 +31,10 @@ def begin(engine, replicate):
     return engine.init(engine.first_params(replicate), environments)
 
 
-def go_on(engine, federation, replicate, rounds, E):
+def go_on(engine, federation, replicate, rounds, E, **how):
     """Rounds of an engine, in the environments it has drawn."""
     environments = engine.environments(replicate, engine.thetas(replicate))
-    return engine.advance(federation, environments, rounds, E)
+    return engine.advance(federation, environments, rounds, E, **how)
 
 
 class Died(Exception):  # noqa: N818

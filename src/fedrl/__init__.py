@@ -1,7 +1,7 @@
 """Federated reinforcement learning across environments that differ.
 
 >>> import fedrl
->>> task = fedrl.families.WindyCliffs().task(agents=5, seeds=8)
+>>> task = fedrl.tabular.WindyCliffs().task(agents=5, seeds=8)
 >>> problem = dict(P=task.P, R=task.R, gamma=task.gamma, d0=task.d0)
 >>> result = fedrl.tabular.run("qavg", **problem, E=4, iterations=640, lr=1e-3, decay=0.1)
 >>> result.objective.shape
@@ -20,9 +20,9 @@ __all__ = [
     "__version__",
     "compare",
     "families",
-    "federation",
     "learners",
     "preset",
+    "strategies",
     "tabular",
     "theory",
     "train",
@@ -31,11 +31,11 @@ __all__ = [
 from fedrl.errors import FedrlError
 
 # JAX takes most of a second to import: pay for it on first use, not on `import fedrl`.
-_LAZY_MODULES = ("families", "federation", "learners", "tabular", "theory")
+_LAZY_MODULES = ("families", "strategies", "learners", "tabular", "theory")
 _LAZY_NAMES = {
     "Evaluation": "fedrl.experiment.settings",
     "Experiment": "fedrl.experiment.settings",
-    "Run": "fedrl.experiment.run",
+    "Run": "fedrl.runs.run",
     "compare": "fedrl.comparing",
     "preset": "fedrl.experiment.presets",
     "train": "fedrl.training",

@@ -41,50 +41,50 @@ LEARNERS = {
 
 AGGREGATORS = {
     "mean": (
-        "fedrl.federation.aggregate:Mean",
+        "fedrl.strategies.aggregators:Mean",
         "The average of the agents; the plain one, as in the paper, unless there are weights.",
     ),
     "median": (
-        "fedrl.federation.robust:Median",
+        "fedrl.strategies.robust:Median",
         "The median of each parameter; between the good agents' as long as they are the majority.",
     ),
     "trimmed-mean": (
-        "fedrl.federation.robust:TrimmedMean",
+        "fedrl.strategies.robust:TrimmedMean",
         "The average of each parameter without its smallest and largest values.",
     ),
     "krum": (
-        "fedrl.federation.robust:Krum",
+        "fedrl.strategies.robust:Krum",
         "The agent whose parameters are nearest to its neighbours', or the mean of a few such.",
     ),
     "private": (
-        "fedrl.federation.private:Private",
+        "fedrl.strategies.private:Private",
         "The average of clipped updates, with noise that hides each of them.",
     ),
 }
 
 TABULAR_FAMILIES = {
     "random-mdps": (
-        "fedrl.families.random_mdps:RandomMDPs",
+        "fedrl.tabular.families.random_mdps:RandomMDPs",
         "Random sparse transitions; rewards U[0, 1] per state and action.",
     ),
     "windy-cliffs": (
-        "fedrl.families.windy_cliffs:WindyCliffs",
+        "fedrl.tabular.families.windy_cliffs:WindyCliffs",
         "A grid with a cliff along the bottom row, between the start (0, 0) and the goal.",
     ),
     "start-matters": (
-        "fedrl.families.counterexamples:StartMatters",
+        "fedrl.tabular.families.counterexamples:StartMatters",
         "Theorem 1: the best policy from s0 is not the best from s1.",
     ),
     "imaginary-is-better": (
-        "fedrl.families.counterexamples:ImaginaryIsBetter",
+        "fedrl.tabular.families.counterexamples:ImaginaryIsBetter",
         "Lemma 1 fails: V in the imaginary environment is above the mean of the real values.",
     ),
     "qavg-trap": (
-        "fedrl.families.counterexamples:QAvgTrap",
+        "fedrl.tabular.families.counterexamples:QAvgTrap",
         "QAvg prefers the chain that nobody can finish to a safe action worth `safe`.",
     ),
     "doors": (
-        "fedrl.families.counterexamples:Doors",
+        "fedrl.tabular.families.counterexamples:Doors",
         "The best policy is stochastic: behind a different door in each environment is a "
         "reward of 1.",
     ),
@@ -92,19 +92,19 @@ TABULAR_FAMILIES = {
 
 TABULAR_ALGORITHMS = {
     "qavg": (
-        "fedrl.learners.tabular:QAvg",
+        "fedrl.tabular.learners:QAvg",
         "Q-learning with known dynamics; the server averages Q tables.",
     ),
     "projpavg": (
-        "fedrl.learners.tabular:ProjPAvg",
+        "fedrl.tabular.learners:ProjPAvg",
         "Projected policy gradient in the direct parametrisation; the server averages policies.",
     ),
     "softpavg": (
-        "fedrl.learners.tabular:SoftPAvg",
+        "fedrl.tabular.learners:SoftPAvg",
         "Policy gradient in the softmax parametrisation; the server averages logits.",
     ),
     "sampled-qavg": (
-        "fedrl.learners.sampled:SampledQAvg",
+        "fedrl.tabular.sampled:SampledQAvg",
         "Q-learning from an agent's own transitions; the server averages Q tables.",
     ),
 }

@@ -10,7 +10,7 @@ from fedrl.progress import new_console
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedrl.experiment.run import Run
+    from fedrl.runs.run import Run
 
 
 def report(
@@ -22,10 +22,10 @@ def report(
     allow_code: bool = False,
 ) -> None:
     """`compare` for folders: of runs, of federations of tables, or of whole federations."""
-    from fedrl.experiment.run import Run
-    from fedrl.report.html.tables import write_tables_page
+    from fedrl.report.html.tables_page import write_tables_page
+    from fedrl.report.table_report import report_tables
     from fedrl.report.table_runs import table_run
-    from fedrl.report.tables import report_tables
+    from fedrl.runs.run import Run
 
     folders = [run for path in paths for run in _runs_in(path)]
     tables = {path: found for path in folders if (found := table_run(path)) is not None}
@@ -48,7 +48,7 @@ def report(
 
 def _runs_in(path: Path) -> list[Path]:
     """The trainings of a federation, if it is the folder of one; otherwise the folder itself."""
-    from fedrl.flower.settings import FEDERATION, Folder
+    from fedrl.network.deployment import FEDERATION, Folder
 
     folder = Folder(path)
     if not (folder.server / FEDERATION).is_file():
@@ -77,7 +77,7 @@ def compare(
 
     from fedrl.report.arms import final, interval
     from fedrl.report.html.page import write_page
-    from fedrl.report.runs import report_runs
+    from fedrl.report.run_report import report_runs
 
     if not runs:
         raise FedrlError("name at least one run: fedrl report runs/NAME-HASH")

@@ -5,18 +5,18 @@ from functools import partial
 from pathlib import Path
 
 from fedrl.arguments import of_kind
+from fedrl.engine.divergence import OnDivergence
 from fedrl.errors import FedrlError
-from fedrl.experiment.divergence import OnDivergence
-from fedrl.experiment.files import read_text
-from fedrl.experiment.launch import begin, go_on
-from fedrl.experiment.run import Run
-from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
 from fedrl.experiment.settings import Experiment
-from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import about_tables, read_settings, table_of
-from fedrl.experiment.tracking import tracked
+from fedrl.files import read_text
 from fedrl.progress import new_console
-from fedrl.trackers.registry import trackers_named
+from fedrl.runs.launch import begin, go_on
+from fedrl.runs.run import Run
+from fedrl.runs.run_directory import EXPERIMENT, RunDirectory
+from fedrl.runs.tracking import tracked
+from fedrl.tabular.experiment import TabularExperiment
+from fedrl.trackers.available import trackers_named
 
 
 def train(

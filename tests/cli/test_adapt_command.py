@@ -10,9 +10,9 @@ import pytest
 import fedrl
 from fedrl import FedrlError
 from fedrl.cli.main import main
-from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import to_toml
 from fedrl.report.arms import arms_of
+from fedrl.runs.run_directory import RunDirectory
 from published import PERSONAL, publish
 from tiny import TINY, contents
 

@@ -12,9 +12,9 @@ from PIL import Image
 import fedrl
 from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
-from fedrl.experiment.tables import TABULAR_PRESETS
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import GymnasiumFamily
+from fedrl.tabular.experiment import TABULAR_PRESETS
 from tiny import TINY
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
@@ -277,7 +277,7 @@ def test_a_question_that_a_run_cannot_answer_is_refused(runs, capsys, arguments,
 
 
 def test_theta_of_a_family_with_two_constants_comes_in_pairs():
-    from fedrl.cli.runs import grouped
+    from fedrl.cli.existing_runs import grouped
     from fedrl.errors import FedrlError
 
     assert grouped(((1.0, 2.0, 3.0, 4.0),), 2) == [(1.0, 2.0), (3.0, 4.0)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrl.cli.main import main
-from fedrl.families import Doors
+from fedrl.tabular.families import Doors
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
 

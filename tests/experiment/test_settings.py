@@ -11,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrl import Experiment, FedrlError
-from fedrl.experiment import plan as plan_module
-from fedrl.experiment.plan import plan, stretch
+from fedrl.engine import plan as plan_module
+from fedrl.engine.plan import plan, stretch
+from fedrl.engine.programs import Programs
 from fedrl.experiment.presets import PRESETS, personalised, preset
-from fedrl.experiment.programs import Programs
-from fedrl.experiment.settings import Evaluation
+from fedrl.experiment.settings import Evaluation, Survives
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
-from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Mean
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
+from fedrl.strategies.aggregators import Mean
 
 PARTS = {
     "aggregator": Mean,

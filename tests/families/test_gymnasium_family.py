@@ -16,19 +16,20 @@ import fedrl
 import gymnasium_worlds
 from fedrl import Experiment, FedrlError, train
 from fedrl.cli.main import main
-from fedrl.evaluate import greedy_returns
-from fedrl.experiment.driver import carry_out
-from fedrl.experiment.launch import begin as begin_runs
+from fedrl.engine.agent import NEVER
+from fedrl.engine.evaluation import greedy_returns
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import GymnasiumFamily, Uniform
 from fedrl.families.gymnasium_host import hall
-from fedrl.federation.agent import NEVER
 from fedrl.learners import replay
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.ppo import PPO
 from fedrl.progress import Silence
+from fedrl.runs.driver import carry_out
+from fedrl.runs.launch import begin as begin_runs
 from tiny import begin, go_on
 
 pytestmark = pytest.mark.usefixtures("hasty")
@@ -58,7 +59,7 @@ def experiment(family, **changes):
 
 def experience(family, updates=100, learner=LEARNER):
     """What two agents have remembered, and their thetas."""
-    engine = experiment(family, learner=learner).engine
+    engine = LocalEngine(experiment(family, learner=learner))
     trained = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 1, updates))()
     rows = np.asarray(trained.rows)[:, : int(trained.clock.stored)]
     thetas = np.asarray(engine.thetas(0))
@@ -160,9 +161,9 @@ def test_a_run_that_is_resumed_goes_on_with_new_episodes(tmp_path, monkeypatch):
             if len(list(directory.checkpoints.glob("*"))) > 0:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedrl.experiment.driver._Pause.over", lambda self: True)
-    monkeypatch.setattr("fedrl.experiment.plan.STRETCH", 1.0)
-    monkeypatch.setattr("fedrl.experiment.plan.SHORTEST", 1)
+    monkeypatch.setattr("fedrl.runs.driver._Pause.over", lambda self: True)
+    monkeypatch.setattr("fedrl.engine.plan.STRETCH", 1.0)
+    monkeypatch.setattr("fedrl.engine.plan.SHORTEST", 1)
     with pytest.raises(KeyboardInterrupt):
         carry_out(directory, Stop())
     hall.cache_clear()  # as in a new process
@@ -352,12 +353,12 @@ def test_observations_far_outside_of_their_space_and_huge_rewards_are_warned_of_
 
 def test_an_agent_that_has_diverged_does_not_act_and_is_blamed_itself():
     learner = DDPG(hidden=(8,), batch=4, replay=64, learning_starts=8, action_layer=0)
-    engine = experiment(world("steered"), learner=learner, E=inf).engine
+    engine = LocalEngine(experiment(world("steered"), learner=learner, E=inf))
     begun = begin(engine, 0)
     spoilt = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), begun.agents.learned.params)
     agents = begun.agents._replace(learned=begun.agents.learned._replace(params=spoilt))
     after = jax.jit(lambda: go_on(engine, begun._replace(agents=agents), 0, 1, 5))()
     # An environment that got the action would have said so.
-    engine.family.raise_trouble()
+    engine.experiment.family.raise_trouble()
     assert np.asarray(after.agents.seen.bad_update).tolist() == [NEVER, 1]
     assert np.asarray(after.agents.seen.bad_reward).tolist() == [NEVER, NEVER]

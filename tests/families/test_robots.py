@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedrl import FedrlError
-from fedrl.evaluate import greedy_returns
+from fedrl.engine.evaluation import greedy_returns
 from fedrl.families import CONTROL_FAMILIES, HalfCheetahs, Hoppers
 from fedrl.families.robots import host, models
 from fedrl.keys import numbered

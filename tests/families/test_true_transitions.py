@@ -11,19 +11,19 @@ import pytest
 
 import gymnasium_worlds
 from fedrl import Experiment
-from fedrl.experiment import checkpoint
-from fedrl.experiment.driver import carry_out
-from fedrl.experiment.launch import begin as begin_runs
-from fedrl.experiment.replicates import Replicates
-from fedrl.experiment.settings import Evaluation
+from fedrl.engine.local_engine import LocalEngine
+from fedrl.engine.single_device import Replicates
+from fedrl.experiment.settings import Evaluation, Survives
 from fedrl.families import gymnasium
 from fedrl.families.gymnasium_host import hall
-from fedrl.federation.agent import Survives
-from fedrl.flower.gymnasium_work import GymnasiumWork
-from fedrl.flower.work import NetworkWork
 from fedrl.learners import DQN
 from fedrl.learners.replay import unpack
+from fedrl.network.client import NetworkWork
+from fedrl.network.gymnasium_client import GymnasiumWork
 from fedrl.progress import Silence
+from fedrl.runs import checkpoint
+from fedrl.runs.driver import carry_out
+from fedrl.runs.launch import begin as begin_runs
 from in_process import Federation
 from tiny import begin
 
@@ -115,7 +115,7 @@ CHANGES = [
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_agents_learn_from_what_has_happened_and_from_all_of_it(log, changes):
     experiment = replace(EXPERIMENT, **changes)
-    engine = experiment.engine
+    engine = LocalEngine(experiment)
     federation = jax.jit(partial(begin, engine))(0)
     federation, thetas = trained(engine, federation, 4, int(experiment.E))
     # A memory that was emptied in between has only the newest of it.
@@ -128,7 +128,7 @@ def test_agents_learn_from_what_has_happened_and_from_all_of_it(log, changes):
 @pytest.mark.parametrize("changes", [CHANGES[0], CHANGES[3], CHANGES[5]], ids=str)
 def test_no_transition_crosses_a_resume(log, changes):
     experiment = replace(EXPERIMENT, **changes)
-    engine = experiment.engine
+    engine = LocalEngine(experiment)
     federation = jax.jit(partial(begin, engine))(0)
     emptied = not experiment.survives.replay
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_no_transition_crosses_a_resume(log, changes):
 
 
 def test_a_state_that_is_taken_up_again_in_the_same_process_begins_new_episodes(log):
-    engine = EXPERIMENT.engine
+    engine = LocalEngine(EXPERIMENT)
     federation = jax.jit(partial(begin, engine))(0)
     first, thetas = trained(engine, federation, 1)
     made = len(hall(FAMILY)._taken)
@@ -156,7 +156,7 @@ def test_a_state_that_is_taken_up_again_in_the_same_process_begins_new_episodes(
 
 
 def test_several_seeds_side_by_side_do_not_disturb_each_other(log):
-    engine = EXPERIMENT.engine
+    engine = LocalEngine(EXPERIMENT)
     seeds = jnp.arange(3)
     federation = jax.jit(jax.vmap(partial(begin, engine)))(seeds)
     thetas = jax.vmap(engine.thetas)(seeds)
@@ -182,9 +182,9 @@ def test_a_run_that_is_killed_and_resumed_learns_from_what_has_happened(log, tmp
             if list(directory.checkpoints.glob("*")):
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedrl.experiment.driver._Pause.over", lambda self: True)
-    monkeypatch.setattr("fedrl.experiment.plan.STRETCH", 1e-9)
-    monkeypatch.setattr("fedrl.experiment.plan.SHORTEST", 1)
+    monkeypatch.setattr("fedrl.runs.driver._Pause.over", lambda self: True)
+    monkeypatch.setattr("fedrl.engine.plan.STRETCH", 1e-9)
+    monkeypatch.setattr("fedrl.engine.plan.SHORTEST", 1)
     stopped = 0
     for _ in range(2):
         try:

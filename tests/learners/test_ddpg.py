@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from math import inf
 
 import equinox as eqx
 import gymnasium
@@ -11,20 +12,18 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
+from engines import engine_of
 from fedrl import Experiment, FedrlError
-from fedrl.evaluate import greedy_returns
-from fedrl.families import CartPoles, HalfCheetahs
-from fedrl.federation.agent import (
+from fedrl.engine.agent import (
     Agent,
     Clock,
     StepDraws,
-    Survives,
     interact,
     new_world,
     nothing_seen,
 )
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine
+from fedrl.engine.evaluation import greedy_returns
+from fedrl.families import CartPoles, HalfCheetahs
 from fedrl.learners import replay
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic, actor_loss, critic_loss
 from fedrl.learners.dqn import DQN
@@ -730,21 +729,6 @@ def test_a_learner_that_does_not_fit_the_actions_is_refused_and_another_named(
 # Learning, in the real engine.
 
 
-def engine_of(family, learner):
-    return LocalEngine(
-        family=family,
-        learner=learner,
-        aggregator=Mean(),
-        agents=1,
-        participants=1,
-        unit="updates",
-        survives=Survives(),
-        initialisation="shared",
-        communicates=False,
-        seed=0,
-    )
-
-
 def training(engine, updates):
     """The compiled training of one replicate, by its number."""
     return jax.jit(lambda number: go_on(engine, begin(engine, number), number, 1, updates))
@@ -769,7 +753,7 @@ PROBE_LEARNER = DDPG(
 
 
 def test_q_becomes_what_it_is_worth():
-    trained = training(engine_of(EndedOrCutOff(), PROBE_LEARNER), 2000)(0)
+    trained = training(engine_of(EndedOrCutOff(), PROBE_LEARNER, E=inf), 2000)(0)
     critic = of_only_agent(trained.agents.learned.params.critics[0])
     actions = np.linspace(-1, 1, 21, dtype=np.float32)[:, None]
     np.testing.assert_allclose(critic(np.ones_like(actions), actions), 1, atol=0.05)
@@ -778,7 +762,7 @@ def test_q_becomes_what_it_is_worth():
 
 
 def test_the_actor_finds_the_best_action_of_each_observation():
-    trained = training(engine_of(Aim(), PROBE_LEARNER), 4000)(0)
+    trained = training(engine_of(Aim(), PROBE_LEARNER, E=inf), 4000)(0)
     params, rows = of_only_agent((trained.agents.learned.params, trained.rows))
     actions = PROBE_LEARNER.policy(params, np.array([[1.0], [-1.0]], np.float32))
     np.testing.assert_allclose(actions, [[0.3], [-0.3]], atol=0.05)
@@ -825,7 +809,7 @@ def test_ddpg_swings_a_pendulum_up():
         hidden=(64, 64), gamma=0.95, actor_lr=5e-4, critic_lr=2e-3, replay=20_000, sigma=0.3
     )
     family = Pendulum()
-    train = training(engine_of(family, learner), 10_000)
+    train = training(engine_of(family, learner, E=inf), 10_000)
     params = [of_only_agent(train(number).agents.learned.params) for number in range(3)]
     models = jax.tree.map(lambda *x: jnp.stack(x), *params, fresh(learner, 0, 3, 1).params)
 

@@ -1,16 +1,15 @@
 """DQN against Q-values known in advance, NumPy and plain lists."""
 
 from collections import deque
+from math import inf
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from engines import engine_of
 from fedrl import FedrlError
-from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
 from fedrl.learners.memory import Memory
@@ -32,7 +31,7 @@ PROBE_LEARNER = DQN(
 
 
 def q_after_training(family, learner, observations, updates=400):
-    engine = LocalEngine(family, learner, Mean(), 1, 1, "updates", Survives(), "shared", False, 0)
+    engine = engine_of(family, learner, E=inf)
     trained = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 1, updates))()
     params = jax.tree.map(lambda leaf: leaf[0], trained.agents.learned.params)
     return np.asarray(params(jnp.array(observations, jnp.float32)[:, None]))

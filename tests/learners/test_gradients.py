@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from conftest import random_problem
-from fedrl.exact.mdp import MDPs
-from fedrl.learners.tabular import Agents, ProjPAvg, SoftPAvg
+from fedrl.tabular.exact.mdp import MDPs
+from fedrl.tabular.learners import Agents, ProjPAvg, SoftPAvg
 
 pytestmark = pytest.mark.usefixtures("hasty")
 GAMMA = 0.8

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrl import FedrlError
-from fedrl.experiment.launch import in_words
-from fedrl.experiment.memory import needed_bytes
+from fedrl.engine.footprint import needed_bytes
 from fedrl.experiment.presets import preset
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.learners import replay
@@ -21,6 +20,7 @@ from fedrl.learners.dqn import DQN
 from fedrl.learners.memory import EXACT, Memory
 from fedrl.learners.ppo import PPO
 from fedrl.learners.replay import Transition
+from fedrl.runs.launch import in_words
 from obvious_memory import ObviousMemory, rounded
 from tiny import LEARNER, TINY
 

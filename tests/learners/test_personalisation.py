@@ -11,7 +11,8 @@ import optax
 import pytest
 
 from fedrl import Experiment, FedrlError
-from fedrl.experiment.programs import Programs
+from fedrl.engine.local_engine import LocalEngine
+from fedrl.engine.programs import Programs
 from fedrl.families import CartPoles
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic
 from fedrl.learners.dqn import DQN
@@ -178,7 +179,7 @@ def test_the_averaged_model_has_pooled_statistics_and_the_mean_of_the_rest(learn
     family = CartPoles() if isinstance(learner, DQN) else Pendulum()
     experiment = Experiment("pooled", family=family, learner=learner, agents=3)
     numbers = iter(range(1, 1000))
-    params = jax.eval_shape(experiment.engine.first_params, jnp.int32(0))
+    params = jax.eval_shape(LocalEngine(experiment).first_params, jnp.int32(0))
     params = jax.tree.map(lambda x: np.full(x.shape, next(numbers), np.float32), params)
     params = jax.tree.map(lambda x: x + np.arange(3).reshape(-1, *(1,) * (x.ndim - 1)), params)
     average = Programs(experiment).average(params)

@@ -1,6 +1,7 @@
 """PPO against sums by hand, SciPy's distributions, finite differences and small problems."""
 
 from dataclasses import replace
+from math import inf
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +9,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from engines import engine_of
 from fedrl import Experiment, FedrlError, train
 from fedrl.experiment.settings import Evaluation
 from fedrl.families import CartPoles
-from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine
 from fedrl.learners.personalisation import Personal
 from fedrl.learners.ppo import PPO, PolicyAndValue, Samples, advantages
 from fedrl.learners.replay import Transition
@@ -176,7 +175,7 @@ def test_where_nothing_can_be_gained_the_policy_stays(rng):
 
 
 def trained_alone(family, learner, updates):
-    engine = LocalEngine(family, learner, Mean(), 1, 1, "updates", Survives(), "shared", False, 0)
+    engine = engine_of(family, learner, E=inf)
     done = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 1, updates))()
     return jax.tree.map(lambda leaf: leaf[0], done.agents.learned.params)
 

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from itertools import product
+from math import inf
 from types import ModuleType
 
 import gymnasium
@@ -12,14 +13,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from fedrl.experiment.host_loop import adapt_in
+import engines
+from fedrl.engine.host_loop import adapt_in
+from fedrl.experiment.settings import Survives
 from fedrl.families import CartPoles
-from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine
-from fedrl.flower.gymnasium_work import GymnasiumWork
 from fedrl.learners.personalisation import Personal
 from fedrl.learners.ppo import PPO, advantages
+from fedrl.network.gymnasium_client import GymnasiumWork
 from probes import EndedOrCutOff, Endless
 from tiny import TINY, begin, go_on
 
@@ -109,8 +109,9 @@ def work_in(monkeypatch):
 
 
 def engine_of(learner, family, **changes):
-    engine = LocalEngine(family, learner, Mean(), 2, 2, "updates", Survives(), "per-agent", True, 0)
-    return replace(engine, **changes)
+    return engines.engine_of(
+        family, learner, **{"agents": 2, "initialisation": "per-agent", **changes}
+    )
 
 
 EVERY_KIND = [Survives(*kept) for kept in product((True, False), repeat=3)]
@@ -195,7 +196,7 @@ def test_constant_observations_do_not_join_episodes_in_an_environment_of_its_own
 
 def test_constant_observations_do_not_join_episodes_in_a_simulated_environment():
     learner, family = PPO(**SETTINGS), Endless(time_limit=LIMIT)
-    engine = engine_of(learner, family, communicates=False)
+    engine = engine_of(learner, family, E=inf)
     before = jax.jit(lambda: begin(engine, 0))()
     after = jax.jit(lambda state: go_on(engine, state, 0, 1, 1))(before)
     cut = np.arange(ROLLOUT) % LIMIT == LIMIT - 1

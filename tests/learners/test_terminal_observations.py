@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from doc_blocks import ROOT, blocks
-from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.local_engine import LocalEngine
+from engines import engine_of
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.memory import Memory
@@ -75,7 +73,7 @@ LEARNERS = {
 
 def learned(learner, shown):
     family = (EndsSmoothly if learner.continuous else Ends)(shown=shown)
-    engine = LocalEngine(family, learner, Mean(), 2, 2, "updates", Survives(), "shared", True, 0)
+    engine = engine_of(family, learner, agents=2)
     done = jax.jit(lambda: go_on(engine, begin(engine, 0), 0, 2, 5))()
     assert done.agents.seen.episodes.min() > 3
     return jax.device_get(done.agents)

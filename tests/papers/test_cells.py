@@ -7,8 +7,8 @@ import pytest
 from tests import obvious_numpy
 
 import fedrl
+from fedrl.papers.jin2022.cell_runs import fits, run_piece, summarise
 from fedrl.papers.jin2022.cells import FIGURE2, TABLE1, TABLE2
-from fedrl.papers.jin2022.work import fits, run_piece, summarise
 
 
 def test_all_published_cells_are_there():

@@ -15,7 +15,6 @@ from rich.console import Console
 import fedrl
 from fedrl import FedrlError
 from fedrl.cli.main import main
-from fedrl.experiment.metrics import COLUMNS
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.settings import Evaluation
 from fedrl.families import CartPoles
@@ -26,6 +25,7 @@ from fedrl.papers.jin2022.claims import CLAIMS, Effect, Measured, effects, measu
 from fedrl.papers.jin2022.scoreboard import reproduce_claims
 from fedrl.papers.jin2022.studies import ROOT, study
 from fedrl.report.arms import Arm, Interval
+from fedrl.runs.metrics import COLUMNS
 from published import PERSONAL, same_bits
 from tiny import TINY
 

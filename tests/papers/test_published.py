@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedrl.papers.jin2022.cell_runs import run_cells, summarise
 from fedrl.papers.jin2022.cells import TABLE1, TABLE2
 from fedrl.papers.jin2022.reproduce import reproduce
-from fedrl.papers.jin2022.work import run_cells, summarise
 from fedrl.report.comparison import SMALLEST_PUBLISHED_SE
 
 SEEDS = 128

@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from fedrl import FedrlError
-from fedrl.papers.jin2022 import figures, work
+from fedrl.papers.jin2022 import cell_runs as work
+from fedrl.papers.jin2022 import table_figures as figures
 from fedrl.papers.jin2022.reproduce import reproduce
 
 QUIET = Console(quiet=True)

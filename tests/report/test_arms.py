@@ -12,9 +12,7 @@ import scipy.stats
 from rich.console import Console
 
 from fedrl import FedrlError
-from fedrl.experiment.metrics import COLUMNS, DISCOUNTED, RETURN
 from fedrl.families import CartPoles
-from fedrl.federation import Median
 from fedrl.report.arms import (
     SPLITS,
     Arm,
@@ -26,8 +24,10 @@ from fedrl.report.arms import (
     same_draws,
     told_apart,
 )
-from fedrl.report.runs import _difference_table, _final_table
+from fedrl.report.run_report import _difference_table, _final_table
 from fedrl.report.side_by_side import pairs
+from fedrl.runs.metrics import COLUMNS, DISCOUNTED, RETURN
+from fedrl.strategies import Median
 from tiny import TINY
 
 ALONE = replace(TINY, E=inf)

@@ -10,12 +10,12 @@ import pytest
 
 from fedrl import FedrlError
 from fedrl.cli.main import main
-from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import to_toml
-from fedrl.families import WindyCliffs
-from fedrl.flower.messages import Refusal
-from fedrl.report.html.tables import tables_page
+from fedrl.network.messages import Refusal
+from fedrl.report.html.tables_page import tables_page
 from fedrl.report.table_runs import table_run
+from fedrl.tabular.experiment import TabularExperiment
+from fedrl.tabular.families import WindyCliffs
 from in_process import Federation
 from tiny import TINY
 

@@ -142,12 +142,12 @@ def test_objective_checks_its_policy():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fedrl.families.RandomMDPs(states=1), "states must be an integer of at least 2"),
-        (lambda: fedrl.families.RandomMDPs(sparsity=1.5), "sparsity must be a probability"),
-        (lambda: fedrl.families.WindyCliffs(width=1), "width must be an integer of at least 2"),
-        (lambda: fedrl.families.WindyCliffs(strongest=4.0), "strongest"),
-        (lambda: fedrl.families.WindyCliffs().task(kappa=1.5), "kappa must be a number in"),
-        (lambda: fedrl.families.WindyCliffs().task(agents=0), "agents must be an integer"),
+        (lambda: fedrl.tabular.RandomMDPs(states=1), "states must be an integer of at least 2"),
+        (lambda: fedrl.tabular.RandomMDPs(sparsity=1.5), "sparsity must be a probability"),
+        (lambda: fedrl.tabular.WindyCliffs(width=1), "width must be an integer of at least 2"),
+        (lambda: fedrl.tabular.WindyCliffs(strongest=4.0), "strongest"),
+        (lambda: fedrl.tabular.WindyCliffs().task(kappa=1.5), "kappa must be a number in"),
+        (lambda: fedrl.tabular.WindyCliffs().task(agents=0), "agents must be an integer"),
     ],
 )
 def test_families_refuse_settings_that_make_no_sense(make, message):

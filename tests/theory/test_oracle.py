@@ -7,7 +7,7 @@ import pytest
 from tests import obvious_numpy
 
 from conftest import random_problem
-from fedrl.families import Doors, RandomMDPs, WindyCliffs
+from fedrl.tabular.families import Doors, RandomMDPs, WindyCliffs
 from fedrl.theory import oracle
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrl import theory
-from fedrl.families import ImaginaryIsBetter, QAvgTrap
+from fedrl.tabular.families import ImaginaryIsBetter, QAvgTrap
 from fedrl.theory.study import study
 
 

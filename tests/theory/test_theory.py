@@ -9,7 +9,7 @@ from tests import obvious_numpy
 import fedrl
 from conftest import random_problem
 from fedrl import theory
-from fedrl.families import RandomMDPs
+from fedrl.tabular.families import RandomMDPs
 from fedrl.theory import policies
 
 
@@ -220,7 +220,7 @@ def test_kappa2_upper_holds_where_environments_are_close(rng):
 
 
 def test_lemma_2_in_numbers_worked_out_by_hand():
-    example = fedrl.families.ImaginaryIsBetter()
+    example = fedrl.tabular.ImaginaryIsBetter()
     P, R = example.matrices()
     assert theory.kappa1(P) == pytest.approx(2.0)  # two environments, each 1 from the mean
     assert theory.lemma2(2.0, 0.9) == pytest.approx(180.0)
@@ -233,7 +233,7 @@ def test_lemma_2_in_numbers_worked_out_by_hand():
 
 def test_own_optima_in_windy_cliffs_are_at_the_known_ceiling():
     # Known from an independent computation on 300 seeds: 140.6.
-    family = fedrl.families.WindyCliffs()
+    family = fedrl.tabular.WindyCliffs()
     task = family.task(agents=5, seeds=60)
     own = [
         np.mean([policies.optimal(P, R, 0.95)[0].max() for P in environments])

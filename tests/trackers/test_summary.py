@@ -5,8 +5,8 @@ from math import inf, isnan
 
 import pytest
 
-from fedrl.experiment.metrics import header
-from fedrl.experiment.summary import evaluations
+from fedrl.runs.metrics import header
+from fedrl.runs.summary import evaluations
 from tracked import recorded
 
 PLACES = [("train", 0), ("train", 1), ("train", 2), ("held-out", 0), ("held-out", 1)]

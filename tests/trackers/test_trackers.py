@@ -19,12 +19,12 @@ import wandb
 import fedrl
 from fedrl import FedrlError
 from fedrl.cli.main import main
-from fedrl.experiment import driver
-from fedrl.experiment.run_directory import RunDirectory
-from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import to_toml
-from fedrl.families import WindyCliffs
-from fedrl.trackers.registry import trackers_named
+from fedrl.runs import driver
+from fedrl.runs.run_directory import RunDirectory
+from fedrl.tabular.experiment import TabularExperiment
+from fedrl.tabular.families import WindyCliffs
+from fedrl.trackers.available import trackers_named
 from fedrl.trackers.tracker import TrackedRun
 from fedrl.trackers.wandb_log import ended, histories
 from fedrl.training import resume, track
@@ -135,7 +135,7 @@ def test_a_run_that_is_resumed_again_and_again_is_told_once(out, monkeypatch):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.runs.run_directory import RunDirectory
 from fedrl.training import train
 from tiny import TINY
 

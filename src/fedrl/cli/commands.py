@@ -91,7 +91,7 @@ class Theory:
     """Root of all random numbers."""
 
     def run(self) -> int:
-        from fedrl.cli.theory import report
+        from fedrl.cli.theory_command import report
         from fedrl.progress import new_console
 
         report(self.family, self.matrices, self.out, self.seed, new_console())

@@ -86,7 +86,7 @@ def _names(shell: str, names: Mapping[str, str]) -> str:
 def _options(shell: str) -> str:
     """The script that tyro makes of the commands."""
     from fedrl.cli.main import Others
-    from fedrl.cli.run import command_with_experiment
+    from fedrl.cli.run_command import command_with_experiment
     from fedrl.experiment.presets import CARTPOLES
 
     # `fedrl run` reads its own arguments, which depend on the preset; most are common to all.

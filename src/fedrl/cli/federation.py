@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from fedrl.counting import count, round_name
-from fedrl.flower.settings import Deployment
+from fedrl.network.deployment import Deployment
 
 if TYPE_CHECKING:
-    from fedrl.flower.settings import Folder
+    from fedrl.network.deployment import Folder
 
 Where = Annotated[Path, tyro.conf.Positional]
 
@@ -33,7 +33,7 @@ class Init:
 
     def run(self) -> int:
         with_flower()
-        from fedrl.flower.init import experiment_named, for_network, init
+        from fedrl.network.init import experiment_named, for_network, init
 
         named = experiment_named(self.experiment, allow_code=self.allow_code)
         experiment = for_network(named, self.agents)
@@ -57,8 +57,8 @@ class Up:
 
     def run(self) -> int:
         with_flower()
-        from fedrl.flower.everything import down, up
-        from fedrl.flower.processes import until_told
+        from fedrl.network.local_cluster import down, up
+        from fedrl.network.processes import until_told
 
         folder = _folder(self.folder)
         with until_told():
@@ -85,7 +85,7 @@ class Status:
         import json
 
         with_flower()
-        from fedrl.flower.everything import status
+        from fedrl.network.local_cluster import status
 
         told = status(_folder(self.folder))
         print(json.dumps(told, indent=2) if self.json else in_words(told))
@@ -101,7 +101,7 @@ class Down:
 
     def run(self) -> int:
         with_flower()
-        from fedrl.flower.everything import down
+        from fedrl.network.local_cluster import down
 
         stopped = down(_folder(self.folder))
         print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
@@ -135,7 +135,7 @@ class Server:
 
     def run(self) -> int:
         with_flower()
-        from fedrl.flower.serve import serve
+        from fedrl.network.serve import serve
 
         last = ""
 
@@ -163,8 +163,8 @@ class Agent:
 
     def run(self) -> int:
         with_flower()
-        from fedrl.flower.attend import attend
-        from fedrl.flower.settings import Folder
+        from fedrl.network.agent_process import attend
+        from fedrl.network.deployment import Folder
 
         try:
             attend(Folder(self.folder), self.id, _say, warm=not self.cold)
@@ -184,7 +184,7 @@ def with_flower() -> None:
 
 
 def _folder(path: Path) -> "Folder":
-    from fedrl.flower.settings import Folder
+    from fedrl.network.deployment import Folder
 
     folder = Folder(path)
     folder.deployment()  # an error if it is not one
@@ -200,7 +200,7 @@ def _follow(folder: "Folder") -> int:
     import time
 
     from fedrl.errors import FedrlError
-    from fedrl.flower.everything import last_words, status
+    from fedrl.network.local_cluster import last_words, status
     from fedrl.progress import RunProgress, new_console
 
     print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
@@ -256,7 +256,7 @@ def _measured(told: dict[str, Any]) -> str:
 
 def in_words(told: dict[str, Any]) -> str:
     """A few lines for people."""
-    from fedrl.flower.missed import Missed, missed_in_words
+    from fedrl.network.missed import Missed, missed_in_words
 
     lines = [headline(told)]
     if "alive" in told:

@@ -103,7 +103,7 @@ def _find(name: str) -> Any:
         if name in known:
             return registry.imported(known[name][0])
     if name in catalogue.TABULAR_PRESETS:
-        from fedrl.experiment.tables import TABULAR_PRESETS
+        from fedrl.tabular.experiment import TABULAR_PRESETS
 
         return TABULAR_PRESETS[name]
     if any(entry.name == name for entry in registry.entries("presets")):

@@ -28,7 +28,7 @@ class Machines:
             raise FedrlError("--hosts and --address go together: give both, or neither")
         if self.address is None:
             return nullcontext()
-        from fedrl.experiment.hosts import leading
+        from fedrl.engine.hosts import leading
 
         use_compilation_cache()
         return leading(self.address, self.hosts)
@@ -49,7 +49,7 @@ class Join:
     """Which one this is: 1, 2, ...; the one that leads is 0."""
 
     def run(self) -> int:
-        from fedrl.experiment.hosts import follow
+        from fedrl.engine.hosts import follow
 
         use_compilation_cache()
         follow(self.address, self.hosts, self.host, print)

@@ -9,13 +9,13 @@ from typing import Annotated
 import tyro
 
 from fedrl import __version__
-from fedrl.cli import run
+from fedrl.cli import run_command as run
 from fedrl.cli.commands import Reproduce, Theory
 from fedrl.cli.completion import Completion
+from fedrl.cli.existing_runs import Adapt, Evaluate, Export, Report, Resume, Show, Track
 from fedrl.cli.federation import Agent, Federation, Server
 from fedrl.cli.listing import List
 from fedrl.cli.machines import Join
-from fedrl.cli.runs import Adapt, Evaluate, Export, Report, Resume, Show, Track
 from fedrl.errors import CodeNotAllowedError, FedrlError
 
 Others = (

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fedrl.envs import FamilyEnv
-from fedrl.experiment.files import write_atomically
-from fedrl.experiment.run import Run
 from fedrl.families import GymnasiumFamily
+from fedrl.files import write_atomically
+from fedrl.runs.run import Run
 
 FRAME_MILLISECONDS = 40
 # Of a longer episode only every second, third, ... step is drawn.

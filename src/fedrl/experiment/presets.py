@@ -6,11 +6,10 @@ from math import ceil, log2
 
 from fedrl import registry
 from fedrl.errors import FedrlError
-from fedrl.experiment.settings import Evaluation, Experiment
+from fedrl.experiment.settings import Evaluation, Experiment, Survives
 from fedrl.families.acrobots import Acrobots
 from fedrl.families.cartpoles import CartPoles
 from fedrl.families.robots import HalfCheetahs, Hoppers
-from fedrl.federation.agent import Survives
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.personalisation import Personal

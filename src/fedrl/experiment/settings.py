@@ -9,13 +9,30 @@ from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
 from fedrl.families.control_family import MOST_STEPS, ControlFamily
-from fedrl.federation.agent import Survives
-from fedrl.federation.aggregate import Aggregator, Mean
-from fedrl.federation.local_engine import LocalEngine, Unit
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learner
+from fedrl.strategies.aggregators import Aggregator, Mean
 
 MOST_EVALUATIONS = 100_000
+
+Unit = Literal["updates", "episodes"]
+
+
+@dataclass(frozen=True)
+class Survives:
+    """What an agent keeps when it receives the averaged model."""
+
+    replay: bool = True
+    """Its memory; otherwise it is emptied and filled anew before the next update."""
+    optimizer: bool = True
+    """Adam's moments; otherwise they start from zero."""
+    target: bool = True
+    """Its own target network; otherwise the averaged model becomes the target."""
+
+    def __post_init__(self) -> None:
+        names = ("replay", "optimizer", "target")
+        checked = {name: arguments.flag(f"survives.{name}", getattr(self, name)) for name in names}
+        arguments.settle(self, **checked)
 
 
 @dataclass(frozen=True)
@@ -159,19 +176,9 @@ class Experiment(Named):
         return -int(-self.updates // self.E) if self.communicates else 0
 
     @property
-    def engine(self) -> LocalEngine:
-        return LocalEngine(
-            family=self.family,
-            learner=self.learner,
-            aggregator=self.aggregator,
-            agents=self.agents,
-            participants=self.participants,
-            unit=self.unit,
-            survives=self.survives,
-            initialisation=self.initialisation,
-            communicates=self.communicates,
-            seed=self.seed,
-        )
+    def lockstep(self) -> bool:
+        """Whether all agents always have done equally much."""
+        return self.unit == "updates" and self.participants == self.agents
 
     def without_communication(self) -> "Experiment":
         """The same experiment with E = inf: Baseline and "average once at the end"."""

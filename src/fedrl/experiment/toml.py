@@ -13,7 +13,7 @@ import tomli_w
 from fedrl import catalogue, registry
 from fedrl.arguments import number, short
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.experiment.files import read_text
+from fedrl.files import read_text
 
 if TYPE_CHECKING:
     from fedrl.experiment.settings import Experiment

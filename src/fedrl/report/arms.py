@@ -10,12 +10,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedrl.errors import FedrlError
-from fedrl.experiment import metrics
-from fedrl.experiment.files import Array
-from fedrl.experiment.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
-from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import flat
+from fedrl.files import Array
+from fedrl.runs import metrics
+from fedrl.runs.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
+from fedrl.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

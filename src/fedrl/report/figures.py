@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedrl.experiment.files import write_atomically
+from fedrl.files import write_atomically
 
 # Readable in print and for colour-blind readers (Okabe and Ito), in the order we use them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

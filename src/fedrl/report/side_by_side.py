@@ -5,9 +5,9 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from fedrl.errors import FedrlError
-from fedrl.experiment.metrics import RETURN
-from fedrl.experiment.run import Run
 from fedrl.report.arms import SPLITS, Arm, arms_of, told_apart
+from fedrl.runs.metrics import RETURN
+from fedrl.runs.run import Run
 
 
 class SideBySide(NamedTuple):

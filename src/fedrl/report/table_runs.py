@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrl.errors import FedrlError
-from fedrl.experiment.files import read_text
-from fedrl.experiment.run import Run
-from fedrl.experiment.run_directory import EXPERIMENT, RunDirectory
-from fedrl.experiment.tables import TabularExperiment
 from fedrl.experiment.toml import about_tables, read_settings, table_of
+from fedrl.files import read_text
+from fedrl.runs.run import Run
+from fedrl.runs.run_directory import EXPERIMENT, RunDirectory
+from fedrl.tabular.experiment import TabularExperiment
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,16 +1,36 @@
 """Federated learning on tables: anybody's transition matrices in, policies and curves out."""
 
-from fedrl.learners.sampled import SampledQAvg
-from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg
 from fedrl.tabular.api import ALGORITHMS, Result, imaginary, objective, run
+from fedrl.tabular.families import (
+    FAMILIES,
+    Doors,
+    ImaginaryIsBetter,
+    QAvgTrap,
+    RandomMDPs,
+    StartMatters,
+    TabularFamily,
+    Task,
+    WindyCliffs,
+)
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
+from fedrl.tabular.sampled import SampledQAvg
 
 __all__ = [
     "ALGORITHMS",
+    "FAMILIES",
+    "Doors",
+    "ImaginaryIsBetter",
     "ProjPAvg",
     "QAvg",
+    "QAvgTrap",
+    "RandomMDPs",
     "Result",
     "SampledQAvg",
     "SoftPAvg",
+    "StartMatters",
+    "TabularFamily",
+    "Task",
+    "WindyCliffs",
     "imaginary",
     "objective",
     "run",

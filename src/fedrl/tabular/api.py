@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedrl import arguments
-from fedrl.exact import mdp
-from fedrl.exact.lanes import mean_over_agents, to_every_agent, to_lanes
-from fedrl.federation.problems import Floats, GivenProblems
-from fedrl.federation.replicates import Schedule, run_replicates
-from fedrl.learners.sampled import SampledQAvg
-from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg, TabularLearner
 from fedrl.tabular import checks
+from fedrl.tabular.exact import mdp
+from fedrl.tabular.exact.lanes import mean_over_agents, to_every_agent, to_lanes
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
+from fedrl.tabular.problems import Floats, GivenProblems
+from fedrl.tabular.replicates import Schedule, run_replicates
+from fedrl.tabular.sampled import SampledQAvg
 
 ALGORITHMS: dict[str, type] = {
     learner.name: learner for learner in (QAvg, ProjPAvg, SoftPAvg, SampledQAvg)

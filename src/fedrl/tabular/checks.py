@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.exact.sparsity import Booleans
-from fedrl.federation.problems import Floats, Problems
-from fedrl.learners.tabular import TabularLearner
+from fedrl.tabular.exact.sparsity import Booleans
+from fedrl.tabular.learners import TabularLearner
+from fedrl.tabular.problems import Floats, Problems
 
 # How far a row of probabilities may be from a sum of one: the rounding of float32 input.
 SUM_TOLERANCE = 1e-6

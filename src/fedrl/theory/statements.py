@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrl import tabular
-from fedrl.families import Doors, ImaginaryIsBetter, QAvgTrap, RandomMDPs, StartMatters
-from fedrl.families.counterexamples import Counterexample
+from fedrl.tabular.families import Doors, ImaginaryIsBetter, QAvgTrap, RandomMDPs, StartMatters
+from fedrl.tabular.families.counterexamples import Counterexample
 from fedrl.theory.bounds import (
     lemma2,
     lemma2_sharp,

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedrl.families import RandomMDPs, TabularFamily, WindyCliffs
-from fedrl.federation.problems import Floats
-from fedrl.federation.replicates import Schedule
-from fedrl.learners.tabular import ProjPAvg, QAvg, SoftPAvg, TabularLearner
+from fedrl.tabular.families import RandomMDPs, TabularFamily, WindyCliffs
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
+from fedrl.tabular.problems import Floats
+from fedrl.tabular.replicates import Schedule
 
 TableName = Literal["table1", "table2"]
 

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrl.experiment.adaptation import Method
-from fedrl.experiment.files import Array
-from fedrl.experiment.metrics import HELD_OUT, RETURN, TRAIN
-from fedrl.experiment.run import Run
+from fedrl.files import Array
 from fedrl.papers.jin2022.studies import METHODS, Study
 from fedrl.papers.jin2022.verdicts import Outcome, PValues, Verdict, outcome, p_values, verdict
 from fedrl.report.arms import (
@@ -21,6 +18,9 @@ from fedrl.report.arms import (
     interval,
     over_training,
 )
+from fedrl.runs.adaptation import Method
+from fedrl.runs.metrics import HELD_OUT, RETURN, TRAIN
+from fedrl.runs.run import Run
 
 CLAIMS = {
     "C1": "communication speeds up local training",

@@ -9,12 +9,12 @@ from rich.console import Console
 from fedrl import __version__
 from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
-from fedrl.experiment.pieces import Pieces
-from fedrl.papers.jin2022 import figures
+from fedrl.papers.jin2022 import table_figures as figures
+from fedrl.papers.jin2022.cell_runs import Measured, fits, multiply_adds, run_cells, summarise
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
-from fedrl.papers.jin2022.work import Measured, fits, multiply_adds, run_cells, summarise
 from fedrl.progress import WorkProgress, new_console
 from fedrl.report.comparison import Comparison, print_comparisons, write_csv
+from fedrl.runs.pieces import Pieces
 
 QUICK_SEEDS = 300
 # Seeds between two saves: a few seconds of work.

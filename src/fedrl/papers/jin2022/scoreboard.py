@@ -9,11 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedrl.counting import count
+from fedrl.engine.footprint import refuse_what_does_not_fit
 from fedrl.errors import FedrlError
-from fedrl.experiment.adaptation import Adaptation, experiment_of
-from fedrl.experiment.launch import begin, go_on
-from fedrl.experiment.memory import refuse_what_does_not_fit
-from fedrl.experiment.run import Run
 from fedrl.papers.jin2022.claim_figures import draw
 from fedrl.papers.jin2022.claims import (
     CLAIMS,
@@ -28,6 +25,9 @@ from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
 from fedrl.papers.jin2022.verdicts import Outcome, Verdict
 from fedrl.progress import new_console
 from fedrl.report.csv_file import write_rows
+from fedrl.runs.adaptation import Adaptation, experiment_of
+from fedrl.runs.launch import begin, go_on
+from fedrl.runs.run import Run
 
 COLOURS: dict[Outcome | Verdict, str] = {
     "supported": "green",

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedrl.errors import unknown_name
-from fedrl.experiment.adaptation import Method
 from fedrl.experiment.presets import (
     ACROBOTS,
     CARTPOLES,
@@ -16,6 +15,7 @@ from fedrl.experiment.presets import (
 )
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.learners.personalisation import Personal
+from fedrl.runs.adaptation import Method
 
 Size = Literal["full", "reduced", "quick"]
 

@@ -6,17 +6,17 @@ from math import prod
 
 import jax
 
+from fedrl.engine.programs import Programs
 from fedrl.errors import FedrlError
-from fedrl.experiment.programs import Programs
-from fedrl.experiment.run import Run
 from fedrl.experiment.settings import Experiment
-from fedrl.flower.experiments import AnyExperiment
-from fedrl.flower.record import COST_COLUMNS, COSTS
+from fedrl.network.experiments import AnyExperiment
+from fedrl.network.record import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.bars import Bar, bar_chart
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table
 from fedrl.report.table_runs import AnyRun
+from fedrl.runs.run import Run
 
 UNKNOWN = "not recorded"
 

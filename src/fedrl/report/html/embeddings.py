@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedrl.experiment.files import Array
-from fedrl.experiment.metrics import AVERAGE, TRAIN
-from fedrl.experiment.run import Run
-from fedrl.experiment.run_directory import RunDirectory
+from fedrl.files import Array
 from fedrl.report.html.points import Coloured, Point, coloured_chart
 from fedrl.report.html.section import Section
 from fedrl.report.html.svg import Chart
+from fedrl.runs.metrics import AVERAGE, TRAIN
+from fedrl.runs.run import Run
+from fedrl.runs.run_directory import RunDirectory
 
 LEAF = "view/embedding"
 DIRECTLY = 2

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrl.experiment.files import Array
-from fedrl.experiment.metrics import HELD_OUT, TRAIN
+from fedrl.files import Array
 from fedrl.report.arms import BASELINE, OWN, Arm, strict_mean
 from fedrl.report.html.heat import Matrix, heat_chart
 from fedrl.report.html.numbers import decimal, extremes
@@ -14,6 +13,7 @@ from fedrl.report.html.points import Cloud, Coloured, Point, cloud_chart, colour
 from fedrl.report.html.section import Key, Section, style_of
 from fedrl.report.html.svg import Chart
 from fedrl.report.html.words import PLACES
+from fedrl.runs.metrics import HELD_OUT, TRAIN
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from fedrl.experiment.files import Array
+from fedrl.files import Array
 from fedrl.report.html.numbers import decimal, extremes, short
 from fedrl.report.html.svg import (
     HEIGHT,

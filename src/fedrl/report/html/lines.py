@@ -7,7 +7,7 @@ from math import isfinite
 import numpy as np
 from markupsafe import Markup
 
-from fedrl.experiment.files import Array
+from fedrl.files import Array
 from fedrl.report.html.numbers import decimal, extremes
 from fedrl.report.html.svg import Axes, Chart, element, frame, path
 

@@ -4,7 +4,7 @@ from math import ceil, floor, isfinite, log10
 
 import numpy as np
 
-from fedrl.experiment.files import Array
+from fedrl.files import Array
 from fedrl.report.arms import DIVERGED, Interval
 
 MINUS = "−"

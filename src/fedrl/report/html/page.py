@@ -9,9 +9,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from fedrl.errors import FedrlError
-from fedrl.experiment.files import write_atomically
-from fedrl.experiment.metrics import RETURN
-from fedrl.experiment.run import Run
+from fedrl.files import write_atomically
 from fedrl.report.html import sections
 from fedrl.report.html.costs import costs_section
 from fedrl.report.html.embeddings import embeddings_section
@@ -19,6 +17,8 @@ from fedrl.report.html.environments import baseline_matrices, returns_against_th
 from fedrl.report.html.section import Card, Section, style_of
 from fedrl.report.side_by_side import side_by_side
 from fedrl.report.table_runs import AnyRun
+from fedrl.runs.metrics import RETURN
+from fedrl.runs.run import Run
 
 
 def write_page(runs: Sequence[Run], path: Path, metric: str = RETURN) -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from fedrl.experiment.run import Run
-from fedrl.experiment.run_directory import RunDirectory
 from fedrl.experiment.toml import to_toml
 from fedrl.report.arms import OWN, Arm, Interval, difference, final, interval, over_training
 from fedrl.report.figures import BAND
@@ -15,6 +13,8 @@ from fedrl.report.html.section import Card, Folded, Section, Table, style_of
 from fedrl.report.html.words import PLACES, told
 from fedrl.report.side_by_side import pairs
 from fedrl.report.table_runs import AnyRun
+from fedrl.runs.run import Run
+from fedrl.runs.run_directory import RunDirectory
 
 
 def headline_split(arms: Sequence[Arm], splits: Sequence[str]) -> str:

@@ -1,14 +1,14 @@
 """An experiment, told to somebody who has not seen its settings."""
 
 from fedrl.counting import count
-from fedrl.experiment.metrics import HELD_OUT, TRAIN
-from fedrl.experiment.run import Run
-from fedrl.experiment.run_directory import START
 from fedrl.experiment.settings import Experiment
-from fedrl.federation.aggregate import Mean
-from fedrl.federation.private import Private
-from fedrl.flower.missed import missed_in_words, read_missed
+from fedrl.network.missed import missed_in_words, read_missed
 from fedrl.report.arms import OWN
+from fedrl.runs.metrics import HELD_OUT, TRAIN
+from fedrl.runs.run import Run
+from fedrl.runs.run_directory import START
+from fedrl.strategies.aggregators import Mean
+from fedrl.strategies.private import Private
 
 PLACES = {
     TRAIN: "training environments",

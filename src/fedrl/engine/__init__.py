@@ -1,0 +1,1 @@
+"""Where and how a round is carried out: agents, rounds, executors."""

@@ -1,0 +1,256 @@
+"""One agent in its own environment: acting, remembering, learning.
+
+Everything here is about a single agent; engines run many with `vmap`. The counters that agents in
+lock-step share stay outside `Agent`, so that an engine can leave them unbatched: a ring written at
+one common position is an in-place update, at many it is a scatter.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from fedrl.experiment.settings import Survives
+from fedrl.families.control_family import Constants, ControlFamily, State
+from fedrl.keys import Purpose, replicate_key
+from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.replay import Transition
+
+
+class World(NamedTuple):
+    """An environment in the middle of an episode."""
+
+    state: State
+    steps: jax.Array
+    collected: jax.Array
+    """Undiscounted return so far."""
+    noise: Any
+    """What the agent's exploration remembers."""
+
+
+class Seen(NamedTuple):
+    """Sums since somebody last looked, and when the agent first met what is no finite number."""
+
+    loss: jax.Array
+    updates: jax.Array
+    collected: jax.Array
+    episodes: jax.Array
+    bad_reward: jax.Array
+    """Updates done when a reward was first not finite; or NEVER."""
+    bad_update: jax.Array
+    """The first update with a loss, or parameters before it, that were not finite; or NEVER."""
+
+    def cleared(self) -> "Seen":
+        """With sums of nothing; what was not finite is not forgotten."""
+        zeros: Seen = jax.tree.map(jnp.zeros_like, self)
+        return zeros._replace(bad_reward=self.bad_reward, bad_update=self.bad_update)
+
+
+class Agent(NamedTuple):
+    """What is private to an agent but for its memory and counters."""
+
+    learned: Learned
+    world: World
+    seen: Seen
+
+
+class Clock(NamedTuple):
+    """How far an agent is."""
+
+    steps: jax.Array
+    updates: jax.Array
+    stored: jax.Array
+    """Steps remembered since the replay was last emptied."""
+
+
+class StepDraws(NamedTuple):
+    """Random numbers of one environment step."""
+
+    action: Any
+    reset: State
+
+
+class BatchDraws(NamedTuple):
+    """Random numbers of one update."""
+
+    pick: jax.Array
+    update: Any
+
+
+NEVER = -1
+"""In place of a number of updates."""
+
+
+class Keys(NamedTuple):
+    """Roots of an agent's random numbers."""
+
+    acting: jax.Array
+    sampling: jax.Array
+
+
+def nothing_seen() -> Seen:
+    """Sums of nothing."""
+    return Seen(
+        loss=jnp.float32(0),
+        updates=jnp.int32(0),
+        collected=jnp.float32(0),
+        episodes=jnp.int32(0),
+        bad_reward=jnp.int32(NEVER),
+        bad_update=jnp.int32(NEVER),
+    )
+
+
+def first_time(bad: jax.Array, before: jax.Array, now: jax.Array) -> jax.Array:
+    """When something was first `bad`: `before`, unless that is NEVER and it is so `now`."""
+    return jnp.where(bad & (before == NEVER), now, before)
+
+
+def finite(tree: Any) -> jax.Array:
+    """Whether every number of a tree is finite."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(leaves)) if leaves else jnp.bool_(True)
+
+
+def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
+    """Keys of one agent of one replicate."""
+
+    def key(purpose: Purpose) -> jax.Array:
+        return jax.random.fold_in(replicate_key(seed, replicate, purpose), agent)
+
+    return Keys(key(Purpose.ACTING), key(Purpose.SAMPLING))
+
+
+def new_world(family: ControlFamily, learner: Learner, state: State) -> World:
+    """The beginning of an episode."""
+    return World(state, jnp.int32(0), jnp.float32(0), learner.noise(family.actions))
+
+
+def step_draws(family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array) -> StepDraws:
+    """The random numbers of an agent's step number `step`, whatever was drawn before."""
+    key = jax.random.fold_in(keys.acting, step)
+    return StepDraws(
+        action=learner.acting_draws(jax.random.fold_in(key, 0), family.actions),
+        reset=family.reset(jax.random.fold_in(key, 1)),
+    )
+
+
+def batch_draws(
+    family: ControlFamily, learner: Learner, keys: Keys, update: jax.Array
+) -> BatchDraws:
+    """The random numbers of an agent's update number `update`."""
+    key = jax.random.fold_in(keys.sampling, update)
+    return BatchDraws(
+        pick=jax.random.uniform(key, (learner.batch,)),
+        update=learner.update_draws(jax.random.fold_in(key, 0), family.actions),
+    )
+
+
+def rejoined(
+    family: ControlFamily,
+    learner: Learner,
+    world: World,
+    constants: Constants,
+    keys: Keys,
+    step: jax.Array,
+) -> World:
+    """The same world; where its environment is gone, as after a resume, a new episode in it."""
+    key = jax.random.fold_in(jax.random.fold_in(keys.acting, step), 2)
+    state, lost = family.rejoin(world.state, constants, family.reset(key))
+    afresh = new_world(family, learner, state)
+    same: World = jax.tree.map(lambda new, old: jnp.where(lost, new, old), afresh, world)
+    return same
+
+
+def interact(
+    family: ControlFamily,
+    learner: Learner,
+    agent: Agent,
+    clock: Clock,
+    constants: Constants,
+    draws: StepDraws,
+) -> tuple[Agent, jax.Array]:
+    """One environment step, and what to remember of it. After an episode a new one begins."""
+    world = agent.world
+    observation = family.observe(world.state)
+    action, noise = learner.act(
+        agent.learned.params, observation, world.noise, draws.action, clock.updates
+    )
+    state, reward, terminated, cut, first = family.step_and_renew(
+        world.state, learner.executed(action), constants, draws.reset
+    )
+    transition = Transition(observation, action, reward, family.observe(state), terminated)
+    steps, collected = world.steps + 1, world.collected + reward
+    cut = cut | (steps >= family.time_limit)
+    done = terminated | cut
+    seen = agent.seen._replace(
+        collected=agent.seen.collected + jnp.where(done, collected, 0.0),
+        episodes=agent.seen.episodes + done,
+        # Where the action is none either, the agent is to blame and not the environment.
+        bad_reward=first_time(
+            ~jnp.isfinite(reward) & finite(action), agent.seen.bad_reward, clock.updates
+        ),
+    )
+    learned, row = remember(learner, agent.learned, transition, cut)
+    going_on = World(state, steps, collected, noise)
+    afresh = new_world(family, learner, first)
+    world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
+    return Agent(learned, world, seen), row
+
+
+def remember(
+    learner: Learner, learned: Learned, step: Transition, cut: jax.Array
+) -> tuple[Learned, jax.Array]:
+    """What an agent has learnt after a step that it took with `learned`, and the row to store."""
+    return learner.witness(learned, step.observation), learner.row(learned.params, step, cut)
+
+
+def learn(
+    family: ControlFamily,
+    learner: Learner,
+    agent: Agent,
+    rows: jax.Array,
+    clock: Clock,
+    draws: BatchDraws,
+) -> Agent:
+    """One update from a batch of the agent's own memory."""
+    learned, loss = improve(
+        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws
+    )
+    seen = agent.seen._replace(
+        loss=agent.seen.loss + loss,
+        updates=agent.seen.updates + 1,
+        bad_update=first_time(~jnp.isfinite(loss), agent.seen.bad_update, clock.updates + 1),
+    )
+    return agent._replace(learned=learned, seen=seen)
+
+
+def improve(
+    family: ControlFamily,
+    learner: Learner,
+    learned: Learned,
+    rows: jax.Array,
+    stored: jax.Array,
+    update: jax.Array,
+    draws: BatchDraws,
+) -> tuple[Learned, jax.Array]:
+    """Update number `update` from what is remembered of `stored` steps; also the loss."""
+    batch = learner.recalled(rows, draws.pick, stored, family.observation_size)
+    return learner.update(learned, batch, draws.update, update)
+
+
+def receive(learner: Learner, survives: Survives, learned: Learned, model: Any) -> Learned:
+    """What an agent has learnt, with the shared leaves that the server sends."""
+    _, private = learner.split(learned.params)
+    params = eqx.combine(model, private)
+    fresh = learner.adopt(params)
+    return learned._replace(
+        params=params,
+        target=learned.target if survives.target else fresh.target,
+        optimizer=learned.optimizer if survives.optimizer else fresh.optimizer,
+    )
+
+
+def stacked(tree: Any, n: int) -> Any:
+    """n copies of a tree, with the agents first."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), tree)

@@ -1,0 +1,116 @@
+"""`fedrl agent`: an agent's worker, SuperNode and SuperExec, on the agent's machine."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedrl.errors import FedrlError
+from fedrl.experiment.toml import read_settings
+from fedrl.files import locked
+from fedrl.network.deployment import AGENT, FINISHED, STATE, AgentSettings, Folder
+from fedrl.network.processes import environment, start, stop, stop_at_last, until_told
+from fedrl.network.runtime import HOME, renew
+
+# Seconds before something that ended is started again: at first, and at most.
+SOONEST, LATEST = 0.5, 10.0
+WORKER_LOG, EXEC_LOG, NODE_LOG = "worker.log", "superexec.log", "supernode.log"
+# How a worker ends that its settings do not let work.
+REFUSED = 78
+
+
+class _Kept:
+    """A program that is started again when it ends, later each time."""
+
+    def __init__(
+        self, name: str, log: Path, begin: Callable[[], "subprocess.Popen[bytes]"]
+    ) -> None:
+        self._name, self._log, self._begin = name, log, begin
+        self.process = begin()
+        self._started, self._pause = time.monotonic(), SOONEST
+
+    def look(self, tell: Callable[[str], None]) -> None:
+        if self.process.poll() is None:
+            return
+        if self.process.returncode == REFUSED:
+            raise FedrlError(self._log.read_text().strip().splitlines()[-1])
+        lasted = time.monotonic() - self._started
+        if lasted < self._pause:
+            return
+        self._pause = SOONEST if lasted > LATEST else min(2 * self._pause, LATEST)
+        tell(f"{self._name} has ended ({self.process.returncode}); starting it again")
+        stop(self.process)
+        self.process, self._started = self._begin(), time.monotonic()
+
+
+def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bool = True) -> None:
+    """Run an agent until told to stop; `warm` keeps its experiment in memory between rounds."""
+    path = folder.agent(number).resolve()
+    if not (path / AGENT).is_file():
+        raise FedrlError(
+            f"{path} is not the folder of an agent: copy agents/{number} of the federation there"
+        )
+    settings = read_settings(AgentSettings, path / AGENT)
+    if settings.id != number:
+        raise FedrlError(f"{path / AGENT} is of agent {settings.id}, not {number}")
+    with until_told(), locked(path):
+        if not warm:
+            _refuse_what_cannot_work(path)
+        kept: list[_Kept] = []
+        try:
+            if warm:
+                kept.append(_Kept("the worker", path / WORKER_LOG, lambda: _worker(path)))
+            kept.append(_Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings)))
+            kept.append(_Kept("the SuperExec", path / EXEC_LOG, lambda: _superexec(path)))
+            tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
+            finished = False
+            while True:
+                for one in kept:
+                    one.look(tell)
+                before, finished = finished, (path / STATE / FINISHED).exists()
+                if finished and not before:
+                    tell(
+                        f"agent {number} has answered the last evaluation: its training is "
+                        "finished. It stays, should the server ask again; Ctrl-C stops it"
+                    )
+                time.sleep(0.2)
+        finally:
+            stop_at_last(*(one.process for one in kept))
+
+
+def _refuse_what_cannot_work(path: Path) -> None:
+    """Settings that cannot be carried out are said here, where their owner looks."""
+    command = [sys.executable, "-m", "fedrl.network.worker", str(path), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    if checked.returncode:
+        raise FedrlError(checked.stderr.strip())
+
+
+def _worker(path: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "fedrl.network.worker", str(path)]
+    return start(command, path / WORKER_LOG)
+
+
+def _superexec(path: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "fedrl.network.superexec", str(path)]
+    return start(command, path / EXEC_LOG, environment(path / HOME))
+
+
+def _supernode(path: Path, settings: AgentSettings) -> "subprocess.Popen[bytes]":
+    home = path / HOME
+    home.mkdir(exist_ok=True)
+    command = [
+        *(sys.executable, "-m", "fedrl.network.supernode"),
+        "--superlink",
+        settings.server,
+        "--root-certificates",
+        str(path / "ca.pem"),
+        "--auth-supernode-private-key",
+        str(path / "agent.key"),
+        "--node-config",
+        f"agent={json.dumps(str(path))}",
+        *renew(path),
+    ]
+    return start(command, path / NODE_LOG, environment(home))

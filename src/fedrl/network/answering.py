@@ -1,0 +1,181 @@
+"""An agent that answers the server and keeps its private state on its own disk.
+
+The state is written before the answer leaves. Asked for the same round again, after a kill on
+either side, the agent gives the same answer and does not learn twice.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedrl.errors import FedrlError
+from fedrl.files import locked, read_arrays, write_arrays
+from fedrl.network.client import Work
+from fedrl.network.deployment import FINISHED
+from fedrl.network.messages import Answer, Array, Instruction
+from fedrl.network.validation import not_finite, why_not
+
+FORMAT = 1
+# Trainings whose state is kept, the newest: one may want to look back, disks are small.
+KEPT = 3
+
+
+class Agent:
+    """One agent of a federation, in one folder."""
+
+    def __init__(self, folder: Path, work: Work, experiment: str) -> None:
+        """`experiment` is the digest of the settings that `work` follows."""
+        self._folder, self._work, self._experiment = folder, work, experiment
+        self._training: str | None = None
+        self._round = 0
+        self._answer: Answer | None = None
+        self._state: Any = None
+        self._written: object = None
+
+    def answer(self, instruction: Instruction) -> Answer:
+        """Do what the server asks, and keep what came of it."""
+        with self._locked():
+            return self._answered(instruction)
+
+    def _answered(self, asked: Instruction) -> Answer:
+        if asked.experiment != self._experiment:
+            raise FedrlError(
+                f"the server trains another experiment ({asked.experiment}) than this agent "
+                f"({self._experiment}): give it the server's experiment.toml"
+            )
+        if asked.model and (wrong := why_not(asked.model, self._work.shapes)):
+            raise FedrlError(f"the server's model cannot be used: {wrong}")
+        # Also if another process has worked from this disk since.
+        if self._training != asked.training or self._written != self._mark(asked.training):
+            self._load(asked.training)
+        if self._answer is not None and asked.round == self._round:
+            return self._answer
+        if asked.round < self._round:
+            raise FedrlError(
+                f"the server asks for round {asked.round}, this agent is at {self._round}: the "
+                "server has lost its checkpoints; begin a new training"
+            )
+        start = time.monotonic()
+        work, state = self._work, self._state
+        # Until the new state is on disk there is none: after an error it is read again.
+        self._training = None
+        if state is None:
+            state = work.begin(asked.model)
+        elif asked.model:
+            state = work.receive(state, asked.model)
+        metrics: dict[str, float] = {}
+        if asked.evaluate:
+            state, metrics = work.evaluate(state, asked.trained)
+            if wrong := not_finite(metrics):
+                raise FedrlError(f"this agent has diverged before round {asked.round}: {wrong}")
+        shared = {}
+        if asked.E:
+            state = work.train(state, asked.E, asked.trained, asked.scale)
+            shared = work.shared(state)
+            if wrong := why_not(shared, work.shapes):
+                raise FedrlError(
+                    f"this agent's training has diverged in round {asked.round}: {wrong}"
+                )
+        metrics["seconds"] = time.monotonic() - start
+        answer = Answer(asked.round, metrics, shared)
+        self._save(asked.training, answer, state)
+        self._training, self._round = asked.training, asked.round
+        self._answer, self._state = answer, state
+        self._written = self._mark(asked.training)
+        self._note(finished=asked.trained >= self._work.experiment.updates)
+        return answer
+
+    def _note(self, *, finished: bool) -> None:
+        """Leave a mark for `fedrl agent`, which tells its owner."""
+        mark = self._folder / FINISHED
+        with suppress(OSError):  # the answer is worth more
+            if finished:
+                mark.touch()
+            else:
+                mark.unlink(missing_ok=True)
+
+    def _mark(self, training: str) -> object:
+        """Changes when the file does."""
+        try:
+            stat = self._file(training).stat()
+        except FileNotFoundError:
+            return None
+        return stat.st_mtime_ns, stat.st_ino
+
+    def _file(self, training: str) -> Path:
+        if not training.isalnum():
+            raise FedrlError(f"not a name of a training: {training!r}")
+        return self._folder / f"{training}.npz"
+
+    def _load(self, training: str) -> None:
+        """What the disk says; nothing if this training is new to the agent."""
+        self._training, self._round, self._answer, self._state = training, 0, None, None
+        self._written = self._mark(training)
+        file = self._file(training)
+        if not file.exists():
+            return
+        try:
+            arrays = read_arrays(file)
+            about = json.loads(str(arrays.pop("about")))
+            leaves = [arrays[f"{i:04d}"] for i in range(about["leaves"])]
+            number, metrics = int(about["round"]), about["metrics"]
+            fits = about["format"] == FORMAT and about["experiment"] == self._experiment
+        except Exception:
+            self._training = None
+            raise FedrlError(
+                f"{file}, the state of this agent, is damaged and cannot be read: move it away, "
+                "and the agent begins anew with the server's model"
+            ) from None
+        state = self._work.restore(leaves) if fits else None
+        if state is None:
+            self._training = None
+            raise FedrlError(f"{file} is of another experiment or version of fedrl: move it away")
+        shared = self._work.shared(state) if about["worked"] else {}
+        self._round, self._state = number, state
+        self._answer = Answer(number, metrics, shared)
+
+    def _save(self, training: str, answer: Answer, state: Any) -> None:
+        leaves: list[Array] = [np.asarray(x) for x in jax.device_get(jax.tree.leaves(state))]
+        about = {
+            "format": FORMAT,
+            "experiment": self._experiment,
+            "round": answer.round,
+            "metrics": answer.metrics,
+            "worked": bool(answer.shared),
+            "leaves": len(leaves),
+        }
+        named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}
+        file = self._file(training)
+        try:
+            write_arrays(file, {"about": np.array(json.dumps(about)), **named})
+        except OSError as error:
+            raise FedrlError(
+                f"the state of this agent cannot be written to {file} ({error.strerror}); the "
+                "state before this round is still there"
+            ) from None
+        others = sorted(
+            (path for path in self._folder.glob("*.npz") if path != file),
+            key=lambda path: path.stat().st_mtime,
+        )
+        # And what a kill in the middle of writing has left.
+        for old in (*others[: 1 - KEPT], *self._folder.glob(".*.npz.*")):
+            old.unlink()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                stack.enter_context(locked(self._folder))
+            except OSError as error:
+                raise FedrlError(
+                    f"{self._folder} cannot be used ({error.strerror}): the agent keeps its state "
+                    "there"
+                ) from None
+            yield

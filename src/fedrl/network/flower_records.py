@@ -1,0 +1,89 @@
+"""Our messages as Flower's records."""
+
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedrl.errors import FedrlError
+from fedrl.network.messages import Answer, Arrays, Instruction
+
+MODEL, ASKED, TOLD, ROUND = "model", "asked", "told", "round"
+
+
+def asking(instruction: Instruction) -> RecordDict:
+    """An instruction on its way to an agent."""
+    asked = {name: getattr(instruction, name) for name in _ASKED}
+    return RecordDict({MODEL: _packed(instruction.model), ASKED: ConfigRecord(asked)})
+
+
+def asked(records: RecordDict) -> Instruction:
+    """The instruction that came."""
+    try:
+        plain = {name: _ASKED[name](records[ASKED][name]) for name in _ASKED}
+        return Instruction(**plain, model=_unpacked(records))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FedrlError(f"not an instruction of ours: {error!r}") from None
+
+
+def telling(answer: Answer) -> RecordDict:
+    """An answer on its way to the server."""
+    return RecordDict(
+        {
+            MODEL: _packed(answer.shared),
+            TOLD: MetricRecord(dict(answer.metrics)),
+            ROUND: ConfigRecord({ROUND: answer.round}),
+        }
+    )
+
+
+def told(records: RecordDict) -> Answer:
+    """The answer that came; whatever an agent may have sent, the only error is ours."""
+    try:
+        extra = set(records) - {MODEL, TOLD, ROUND}
+        if extra:
+            raise ValueError(f"unknown records {sorted(extra)}")
+        metrics: dict[str, Any] = {str(name): value for name, value in records[TOLD].items()}
+        number = records[ROUND][ROUND]
+        if not isinstance(number, int):
+            raise ValueError(f"round {number!r}")
+        return Answer(number, metrics, _unpacked(records))
+    except Exception as error:
+        raise FedrlError(f"not an answer of ours: {error!r}") from None
+
+
+def size(records: RecordDict) -> int:
+    """Bytes of what is in a message."""
+    total = 0
+    for name, record in records.items():
+        if isinstance(record, ArrayRecord):
+            total += sum(len(array.data) + len(key) for key, array in record.items())
+        else:
+            total += len(name) + sum(len(key) + len(repr(value)) for key, value in record.items())
+    return total
+
+
+_ASKED = {
+    "training": str,
+    "experiment": str,
+    "round": int,
+    "E": int,
+    "trained": int,
+    "evaluate": bool,
+    "scale": float,
+}
+
+
+def _packed(arrays: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(leaf) for name, leaf in arrays.items()})
+
+
+def _unpacked(records: RecordDict) -> Arrays:
+    model = records[MODEL]
+    if not isinstance(model, ArrayRecord):
+        raise TypeError(f"the model is a {type(model).__name__}")
+    arrays = {name: array.numpy() for name, array in model.items()}
+    # NumPy reads archives too, and these are no arrays.
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise TypeError("a leaf is not an array")
+    return arrays

@@ -1,0 +1,147 @@
+"""`fedrl federation up | status | down`: server and agents together on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fedrl.errors import FedrlError
+from fedrl.files import write_atomically
+from fedrl.network.deployment import Folder
+from fedrl.network.processes import GRACE, start
+from fedrl.network.serve import NODES, PATIENCE, read_status
+
+PROCESSES = "processes.json"
+
+
+def up(folder: Folder, track: Sequence[str] = ()) -> None:
+    """Start the server, with trackers, and all agents; they go on when we end."""
+    running = _running(folder)
+    if running:
+        raise FedrlError(
+            f"{', '.join(sorted(running))} of {folder.path} run already: "
+            f"`fedrl federation down {folder.path}` stops them"
+        )
+    agents = folder.agents
+    expected = folder.experiment().agents
+    if agents != list(range(expected)):
+        raise FedrlError(f"{folder.path} has agents {agents}, the experiment has {expected}")
+    for of_before in (folder.status, folder.server / NODES):
+        of_before.unlink(missing_ok=True)
+    tracking = ["--track", *track] if track else []
+    commands = {"server": ["server", str(folder.path), *tracking]}
+    commands |= {f"agent {i}": ["agent", str(folder.path), "--id", str(i)] for i in agents}
+    started: dict[str, dict[str, Any]] = {}
+    try:
+        for name, arguments in commands.items():
+            where = folder.server if name == "server" else folder.agent(int(name.split()[1]))
+            command = [sys.executable, "-m", "fedrl", *arguments]
+            process = start(command, where / "fedrl.log", outlives=True)
+            started[name] = {"pid": process.pid, "began": _began(process.pid)}
+            # After each one: whatever happens now, `down` finds what runs.
+            write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
+            if name == "server":
+                _wait_for_registration(folder, process)
+                if process.poll() is not None:
+                    raise FedrlError(f"the server has ended: {last_words(folder)}")
+    except BaseException:
+        down(folder)
+        raise
+
+
+def _wait_for_registration(folder: Folder, server: "subprocess.Popen[bytes]") -> None:
+    """Agents that come before they are known are turned away, and try again for long."""
+    until = time.monotonic() + PATIENCE
+    while not (folder.server / NODES).exists() and server.poll() is None:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+
+
+def last_words(folder: Folder) -> str:
+    """What the server said at last."""
+    return _last_line(folder.server / "fedrl.log")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text("utf-8").strip().splitlines() if log.exists() else []
+    return lines[-1].removeprefix("fedrl: ") if lines else "without a word"
+
+
+def ended(folder: Folder) -> dict[str, str]:
+    """What `up` has started and runs no longer, and its last words."""
+    running = _running(folder)
+    return {
+        name: _last_line(folder.agent(int(name.split()[1])) / "fedrl.log")
+        for name in _started(folder)
+        if name != "server" and name not in running
+    }
+
+
+def down(folder: Folder) -> list[str]:
+    """Stop what `up` has started; the names of what was running."""
+    running = _running(folder)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in running.values():
+            _signal(pid, number)
+        until = time.monotonic() + 2 * GRACE
+        while _running(folder) and time.monotonic() < until:
+            time.sleep(0.1)
+    (folder.path / PROCESSES).unlink(missing_ok=True)
+    return sorted(running)
+
+
+def status(folder: Folder) -> dict[str, Any]:
+    """What is known of a training, and what runs of it on this machine."""
+    known = read_status(folder) or {"state": "not begun"}
+    return {**known, "processes": sorted(_running(folder)), "ended": ended(folder)}
+
+
+def _started(folder: Folder) -> dict[str, dict[str, Any]]:
+    """Everything that `up` has started."""
+    try:
+        started = json.loads((folder.path / PROCESSES).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return started if isinstance(started, dict) else {}
+
+
+def _running(folder: Folder) -> dict[str, int]:
+    """What `up` has started and still runs, by name."""
+    return {
+        name: one["pid"]
+        for name, one in _started(folder).items()
+        if one["began"] is not None and _began(one["pid"]) == one["began"]
+    }
+
+
+def _began(pid: int) -> str | None:
+    """When a process began: numbers of processes are used again. None if it is gone."""
+    try:
+        if os.waitpid(pid, os.WNOHANG) != (0, 0):
+            return None
+    except ChildProcessError:
+        pass  # not ours to wait for
+    stat = Path(f"/proc/{pid}/stat")
+    if stat.parent.parent.joinpath("self").exists():
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] == "Z" else fields[19]
+    shown = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True
+    ).stdout.strip()
+    state, _, began = shown.partition(" ")
+    return None if not began or state.startswith("Z") else began.strip()
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

@@ -1,0 +1,214 @@
+"""Starting the programs of a federation, and leaving none behind."""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from fedrl.errors import FedrlError
+from fedrl.network.deployment import LOOPBACK
+
+# Seconds a program has to leave when asked to.
+GRACE = 10.0
+PR_SET_PDEATHSIG = 1
+# How we are told to end.
+TOLD = (signal.SIGTERM, signal.SIGINT)
+
+
+def program(name: str) -> str:
+    """Where a program of Flower's is."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise FedrlError(
+            f"{name} is missing: a federation over a network needs Flower, "
+            "`pip install 'fedrl[flower]'`"
+        )
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """For Flower's programs: nothing is reported to anybody, and tasks are looked for often."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {
+        **os.environ,
+        "PATH": path,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+    }
+
+
+def start(
+    command: Sequence[str],
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    outlives: bool = False,
+) -> "subprocess.Popen[bytes]":
+    """Start a program whose output goes to a file; it dies with us unless it `outlives`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+            preexec_fn=None if outlives else _die_with_parent,
+        )
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: the kernel is to tell us when whoever started us is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def leave_with(pid: int) -> None:
+    """End this process when another one is gone, whatever it is doing."""
+
+    def watch() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, 0)
+                time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Descendants:
+    """Long-lived programs that one of ours starts, directly or not, and does not look after."""
+
+    # Seconds between two looks, which go over all processes of the machine.
+    EVERY = 1.0
+
+    def __init__(self, process: "subprocess.Popen[bytes]", names: Sequence[str]) -> None:
+        self._above, self._names = psutil.Process(process.pid), names
+        self._seen: dict[psutil.Process, str] = {}
+        self._next = time.monotonic()
+
+    def ended(self) -> str | None:
+        """The name of one that ran and runs no longer."""
+        if time.monotonic() < self._next:
+            return None
+        self._next = time.monotonic() + self.EVERY
+        with suppress(psutil.NoSuchProcess):  # its owner notices
+            for process in self._above.children(recursive=True):
+                self._note(process)
+        return next((name for process, name in self._seen.items() if not _runs(process)), None)
+
+    def seen(self, name: str) -> bool:
+        """Whether a program of this name has been there."""
+        return name in self._seen.values()
+
+    def _note(self, process: psutil.Process) -> None:
+        if process in self._seen:
+            return
+        with suppress(psutil.Error):
+            # An interpreter and its script, or the program itself.
+            words = [Path(word).name for word in process.cmdline()[:2]]
+            for name in set(words) & set(self._names):
+                self._seen[process] = name
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def name_of(process: "subprocess.Popen[bytes]") -> str:
+    """Of the program."""
+    return Path(str(process.args[0])).name  # type: ignore[index]
+
+
+def stop(*processes: "subprocess.Popen[bytes]") -> None:
+    """Ask programs and all they have started to leave; make them if they do not."""
+    for process in processes:
+        # Once: to Flower's programs a second time means at once.
+        if process.poll() is None:
+            _signal_group(process.pid, signal.SIGTERM)
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def stop_at_last(*processes: "subprocess.Popen[bytes]") -> None:
+    """The same as the last thing we do: nobody can interrupt it."""
+    for number in TOLD:
+        signal.signal(number, signal.SIG_IGN)
+    stop(*processes)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+@contextmanager
+def until_told() -> Iterator[None]:
+    """Turn a request to end into KeyboardInterrupt, so that what was started is stopped."""
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {n: signal.signal(n, leave) for n in TOLD}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody uses at the moment."""
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def refuse_if_taken(port: int, host: str, what: str) -> None:
+    """Say so before anything is started."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError as error:
+            raise FedrlError(
+                f"port {port} is not free ({error.strerror}): stop what uses it, or choose "
+                f"another {what} in federation.toml"
+            ) from None
+
+
+def wait_for_port(
+    port: int, process: "subprocess.Popen[bytes]", log: Path, patience: float
+) -> None:
+    """Until a program listens on the loopback."""
+    until = time.monotonic() + patience
+    while True:
+        if process.poll() is not None:
+            raise FedrlError(f"{name_of(process)} ended at once: see {log}")
+        with socket.socket() as one:
+            one.settimeout(1)
+            if one.connect_ex((LOOPBACK, port)) == 0:
+                return
+        if time.monotonic() > until:
+            raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
+        time.sleep(0.1)

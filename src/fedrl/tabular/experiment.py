@@ -1,0 +1,86 @@
+"""An experiment on tables with known dynamics, described completely; for federations."""
+
+from dataclasses import dataclass, field
+from typing import get_args
+
+import jax
+import numpy as np
+
+from fedrl import arguments
+from fedrl.counting import count
+from fedrl.errors import FedrlError
+from fedrl.experiment.named import Named
+from fedrl.tabular.families import RandomMDPs, WindyCliffs
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
+from fedrl.tabular.problems import DrawnProblems
+from fedrl.tabular.replicates import Outcome, Schedule, run_replicates
+
+TabularFamilies = WindyCliffs | RandomMDPs
+TabularLearning = QAvg | ProjPAvg | SoftPAvg
+
+
+@dataclass(frozen=True)
+class TabularExperiment(Named):
+    """n agents average a table, each in an environment of its own whose dynamics it knows."""
+
+    name: str
+    """What the run is called."""
+    family: TabularFamilies
+    """Where the environments come from."""
+    learner: TabularLearning = field(default_factory=QAvg)
+    """What an agent does between two communications."""
+    agents: int = 5
+    """Agents, each with an environment of its own."""
+    E: int = 1
+    """Local updates between two communications."""
+    updates: int = 640
+    """Local updates of each agent."""
+    lr: float = 1e-3
+    """Step size."""
+    decay: float | None = None
+    """Factor on the step size when a round brings less than 0.1 %; None: never."""
+    seed: int = 0
+    """Root of all random numbers."""
+
+    def __post_init__(self) -> None:
+        arguments.of_kind("name", self.name, str)
+        arguments.of_kind("family", self.family, *get_args(TabularFamilies))
+        arguments.of_kind("learner", self.learner, *get_args(TabularLearning))
+        positive = "a positive number"
+        arguments.settle(
+            self,
+            lr=arguments.number("lr", self.lr, positive, lambda x: 0 < x < 1e30),
+            seed=arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1),
+            **{n: arguments.whole(n, getattr(self, n)) for n in ("agents", "E", "updates")},
+        )
+        if self.decay is not None:
+            arguments.number("decay", self.decay, "a number in (0, 1]", lambda x: 0 < x <= 1)
+        if self.updates < self.E:
+            raise FedrlError(
+                f"E = {self.E} is longer than the training ({count(self.updates, 'updates')})"
+            )
+
+    @property
+    def rounds(self) -> int:
+        """Communications until the end; the last round may be shorter."""
+        return -(-self.updates // self.E)
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(np.full(self.updates, self.lr), self.E, self.decay)
+
+    def run(self) -> Outcome:
+        """Carry it out in this process."""
+        problems = DrawnProblems(self.family, self.agents, None, self.seed, 0, 1)
+        with jax.enable_x64(True):
+            return run_replicates(
+                self.learner, problems, self.schedule, gamma=self.family.gamma, seed=self.seed
+            )
+
+
+TABULAR_PRESETS = {
+    "windycliffs-qavg": TabularExperiment(
+        name="windycliffs-qavg", family=WindyCliffs(), E=4, updates=640, lr=1e-3, decay=0.1
+    )
+}
+"""Experiments on tables by name, for federations."""

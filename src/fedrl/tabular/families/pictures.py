@@ -1,0 +1,112 @@
+"""Pictures of tabular environments and of policies in them."""
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrl.errors import FedrlError
+from fedrl.tabular.families.tabular_family import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+START, CLIFF, GOAL, FREE = "#cfe3f5", "#d9a5a0", "#b9dcb4", "#ffffff"
+INK, FAINT = "#1f2933", "#9aa5b1"
+
+
+def _axes(ax: "Axes | None", size: tuple[float, float]) -> "Axes":
+    if ax is None:
+        from matplotlib.figure import Figure
+
+        # A figure of its own, without pyplot: nothing to close, no display needed.
+        ax = Figure(figsize=size, layout="constrained").add_subplot()
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    return ax
+
+
+def _check_policy(policy: Floats | None, states: int, actions: int) -> None:
+    if policy is not None and np.shape(policy) != (states, actions):
+        raise FedrlError(f"policy must have shape ({states}, {actions}), got {np.shape(policy)}")
+
+
+def draw_grid(
+    width: int,
+    height: int,
+    cliff: Container[int],
+    goal: int,
+    moves: Sequence[tuple[int, int]],
+    policy: Floats | None,
+    ax: "Axes | None",
+) -> "Axes":
+    """A grid world; from each cell an arrow per action, as long as it is probable."""
+    from matplotlib.patches import Rectangle
+
+    _check_policy(policy, width * height, len(moves))
+    ax = _axes(ax, (width, height))
+    for s in range(width * height):
+        y, x = divmod(s, width)
+        kind = {0: (START, "start"), goal: (GOAL, "goal")}.get(
+            s, (CLIFF, "cliff") if s in cliff else (FREE, "")
+        )
+        ax.add_patch(Rectangle((x, y), 1, 1, facecolor=kind[0], edgecolor=FAINT))
+        ax.text(x + 0.5, y + 0.05, kind[1], ha="center", va="bottom", fontsize=7, color=INK)
+        if policy is None or s == goal or s in cliff:
+            continue  # all actions are the same there
+        for (dx, dy), probability in zip(moves, policy[s], strict=True):
+            if probability > 0.01:
+                ax.annotate(
+                    "",
+                    xytext=(x + 0.5, y + 0.5),
+                    xy=(x + 0.5 + 0.4 * dx * probability, y + 0.5 + 0.4 * dy * probability),
+                    arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0},
+                )
+    ax.set_xlim(-0.05, width + 0.05)
+    ax.set_ylim(-0.05, height + 0.05)
+    return ax
+
+
+def draw_graph(P: Floats, policy: Floats | None, ax: "Axes | None") -> "Axes":
+    """States on a circle and the transitions between them, as wide as they are probable.
+
+    Without a policy, of an agent that picks its actions at random. A state's label gives the most
+    probable action.
+    """
+    states, actions, _ = np.shape(P)
+    _check_policy(policy, states, actions)
+    chosen = np.full((states, actions), 1 / actions) if policy is None else np.asarray(policy)
+    flow = np.einsum("sa,sat->st", chosen, P)
+    ax = _axes(ax, (5, 5))
+    angle = np.pi / 2 - 2 * np.pi * np.arange(states) / states
+    places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    for s in range(states):
+        for t in range(states):
+            if flow[s, t] < 0.01:
+                continue
+            start, end = places[s], places[t]
+            bend = "arc3,rad=0.18"
+            if s == t:  # a small loop outside the circle
+                side = np.array([-start[1], start[0]]) * 0.09
+                start, end, bend = 1.1 * start - side, 1.1 * start + side, "arc3,rad=1.6"
+            ax.annotate(
+                "",
+                xytext=tuple(start),
+                xy=tuple(end),
+                arrowprops={
+                    "arrowstyle": "-|>",
+                    "connectionstyle": bend,
+                    "linewidth": 0.3 + 2.7 * flow[s, t],
+                    "alpha": 0.25 + 0.75 * flow[s, t],
+                    "color": INK,
+                    "shrinkA": 0 if s == t else 15,
+                    "shrinkB": 0 if s == t else 15,
+                },
+            )
+    for s, (x, y) in enumerate(places):
+        label = f"$s_{{{s}}}$" if policy is None else f"$s_{{{s}}}$\n$a_{{{chosen[s].argmax()}}}$"
+        box = {"boxstyle": "circle,pad=0.35", "facecolor": START, "edgecolor": INK}
+        ax.text(x, y, label, ha="center", va="center", fontsize=9, bbox=box)
+    ax.set_xlim(-1.45, 1.45)
+    ax.set_ylim(-1.45, 1.45)
+    return ax

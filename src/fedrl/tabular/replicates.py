@@ -1,0 +1,213 @@
+"""Federated runs of any number of replicates, a block at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import inf, isinf
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrl.errors import FedrlError
+from fedrl.keys import Purpose, numbered, replicate_key, replicate_keys
+from fedrl.launches import wide_vectors
+from fedrl.tabular.blocks import block_size, map_blocks
+from fedrl.tabular.exact.lanes import to_every_agent, to_lanes
+from fedrl.tabular.exact.mdp import MDPs, stored
+from fedrl.tabular.exact.sparsity import Sparsity
+from fedrl.tabular.learners import TabularLearner
+from fedrl.tabular.problems import Floats, Source
+from fedrl.tabular.rounds import Plan, Trained, train
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often to communicate and how far to step."""
+
+    lr: Floats
+    """Step size of each local update, (iterations,)."""
+    E: float
+    """Local updates between two communications; `inf`: never."""
+    decay: float | None = None
+    """Factor on the step size when a round brings less than 0.1 %; None: never."""
+    most_rounds: int | None = None
+    """Stop after so many rounds; None: when the iterations are done."""
+
+    @property
+    def iterations(self) -> int:
+        return len(self.lr)
+
+    @property
+    def updates_per_round(self) -> int:
+        # Without communication every local update is a round: the average is only looked at.
+        return 1 if isinf(self.E) else min(int(self.E), self.iterations)
+
+    @property
+    def rounds(self) -> int:
+        needed = -(-self.iterations // self.updates_per_round)
+        return needed if self.most_rounds is None else min(needed, self.most_rounds)
+
+    @property
+    def recorded_at(self) -> NDArray[np.int64]:
+        """Local updates done at each entry of a record."""
+        return np.minimum(np.arange(self.rounds + 1) * self.updates_per_round, self.iterations)
+
+    def plan(self) -> Plan:
+        return Plan(
+            lr=jnp.asarray(self.lr, jnp.float64),
+            decay=jnp.asarray(1.0 if self.decay is None else self.decay, jnp.float64),
+            local_updates=jnp.asarray(self.updates_per_round, jnp.int64),
+            rounds=jnp.asarray(self.rounds, jnp.int64),
+            communicate=jnp.asarray(not isinf(self.E)),
+        )
+
+    def without_communication(self) -> "Schedule":
+        return replace(self, E=inf)
+
+
+class Outcome(NamedTuple):
+    """What became of every replicate, replicates first."""
+
+    table: Floats  # (replicates, S, A)
+    policy: Floats  # (replicates, S, A)
+    objective: Floats  # (replicates, records)
+    evaluation: Floats  # (replicates, records), or no records
+    baseline: Floats  # (replicates, records), or no records
+
+
+@partial(jax.jit, static_argnames="sparsity")
+def _lay_out(
+    P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array, *, sparsity: Sparsity | None
+) -> MDPs:
+    """The MDPs of a block, lane-last."""
+    count = P.shape[1]
+    rewards = to_every_agent(jnp.moveaxis(R, 0, -1), count)
+    starts = to_every_agent(d0.T, count)
+    return MDPs(to_lanes(stored(P, sparsity)), rewards, starts, gamma, sparsity)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def draw_tables(
+    learner: TabularLearner, states: int, actions: int, seed: jax.Array, replicates: jax.Array
+) -> jax.Array:
+    """The learner's initial tables, (replicates, S, A)."""
+    draw = partial(learner.init, states=states, actions=actions)
+    return jax.vmap(draw)(replicate_keys(seed, replicates, Purpose.TABLE))
+
+
+@partial(jax.jit, static_argnums=0)
+def _lane_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
+    """A key for each lane."""
+
+    def of_replicate(replicate: jax.Array) -> jax.Array:
+        return agent_keys(agents, seed, replicate)
+
+    return jax.vmap(of_replicate, out_axes=1)(replicates).reshape(-1)
+
+
+def agent_keys(agents: int, seed: jax.Array | int, replicate: jax.Array | int) -> jax.Array:
+    """A key for each agent of one replicate."""
+    key = replicate_key(seed, jnp.uint32(replicate), Purpose.AGENTS)
+    return numbered(key, agents)
+
+
+@cache
+def _trained(platform: str) -> Callable[..., Trained]:
+    """`train`, compiled."""
+    static = ("learner", "agents", "with_baseline")
+    return jax.jit(train, static_argnames=static, compiler_options=wide_vectors(platform))
+
+
+def run_replicates(
+    learner: TabularLearner,
+    source: Source,
+    schedule: Schedule,
+    *,
+    gamma: float,
+    seed: int,
+    first_replicate: int = 0,
+    with_baseline: bool = False,
+) -> Outcome:
+    """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
+    agents, states, actions = source.size
+    sparsity = source.sparsity if learner.exact else None
+    lay_out = partial(_lay_out, sparsity=sparsity)
+    platform = jax.local_devices()[0].platform
+    # A cache has to hold what is worked on, an accelerator's memory also what it is made of.
+    held = sparsity if platform == "cpu" else None
+    successors = states if held is None else held.next_states.shape[-1]
+    size = block_size(
+        platform,
+        problem_bytes=8 * agents * states * actions * successors,
+        record_bytes=8 * 3 * (schedule.iterations + 1),
+    )
+    with jax.enable_x64(True):
+        plan = schedule.plan()
+
+    def run_block(start: int, device: jax.Device) -> Outcome:
+        # The 64-bit switch and the default device are both local to the thread.
+        with jax.enable_x64(True), jax.default_device(device):
+            P, R, d0, held_out, init = jax.device_put(source.block(start, size), device)
+            numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + first_replicate
+            root, discount = jnp.uint32(seed), jnp.float64(gamma)
+            if init is None:
+                init = draw_tables(learner, states, actions, root, numbers)
+            trained = _trained(device.platform)(
+                learner,
+                agents,
+                plan,
+                lay_out(P, R, d0, discount),
+                None if held_out is None else lay_out(held_out, R, d0, discount),
+                jnp.moveaxis(init, 0, -1),
+                _lane_keys(agents, root, numbers),
+                with_baseline=with_baseline,
+            )
+            return _replicates_first(trained, min(size, source.replicates - start), schedule)
+
+    blocks = range(0, source.replicates, size)
+    program = (learner, source.kind, sparsity, size, schedule.iterations, with_baseline)
+    outcomes = map_blocks(run_block, blocks, program)
+    outcome = Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
+    _refuse_diverged(outcome, schedule, first_replicate)
+    return outcome
+
+
+def _refuse_diverged(outcome: Outcome, schedule: Schedule, first_replicate: int) -> None:
+    """Refuse what is not finite: greedy policies look well whatever their tables hold."""
+    tables = np.isfinite(outcome.table).all((1, 2))
+    records = [np.isfinite(record) for record in (outcome.objective, outcome.evaluation)]
+    diverged = ~np.logical_and.reduce([tables, *(record.all(1) for record in records)])
+    if diverged.any():
+        number = int(np.argmax(diverged))
+        late = [
+            schedule.recorded_at[~record[number]].min(initial=schedule.iterations)
+            for record in records
+            if record.shape[1]
+        ]
+        raise FedrlError(
+            f"learning has diverged: the table or the objective of replicate "
+            f"{first_replicate + number} is not a finite number after {min(late)} local updates "
+            f"({diverged.sum()} of {len(diverged)} replicates have diverged): lower lr"
+        )
+
+
+def _replicates_first(trained: Trained, replicates: int, schedule: Schedule) -> Outcome:
+    """Drop what filled the block up and the records past the last round."""
+    records = len(schedule.recorded_at)
+
+    def record(x: jax.Array | None) -> Floats:
+        if x is None:
+            return np.empty((replicates, 0))
+        return np.asarray(x)[:records, :replicates].T
+
+    def table(x: jax.Array) -> Floats:
+        return np.moveaxis(np.asarray(x)[..., :replicates], -1, 0)
+
+    return Outcome(
+        table(trained.table),
+        table(trained.policy),
+        *map(record, trained.record),
+    )

@@ -1,0 +1,108 @@
+"""QAvg for agents that do not know their dynamics: tabular Q-learning from transitions."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fedrl import arguments
+from fedrl.tabular.exact.mdp import MDPs
+from fedrl.tabular.learners import Agents, greedy, uniform_table
+
+
+def _draw(probabilities: jax.Array, u: jax.Array) -> jax.Array:
+    """The index that the uniform number `u` picks from a probability vector."""
+    cumulative = jnp.cumsum(probabilities)
+    # Scaled, so that a sum a rounding error below one never picks an index past the last.
+    return jnp.sum(cumulative <= u * cumulative[-1])
+
+
+def _transition(
+    table: jax.Array,
+    s: jax.Array,
+    P: jax.Array,
+    R: jax.Array,
+    d0: jax.Array,
+    lr: jax.Array,
+    key: jax.Array,
+    gamma: jax.Array,
+    epsilon: float,
+    restart: float,
+) -> tuple[jax.Array, jax.Array]:
+    """One epsilon-greedy step of one agent, and the Q-learning update it brings."""
+    u = jax.random.uniform(key, (5,), dtype=table.dtype)
+    actions = table.shape[1]
+    exploring = jnp.floor(u[1] * actions).astype(s.dtype)
+    a = jnp.where(u[0] < epsilon, exploring, jnp.argmax(table[s]).astype(s.dtype))
+    s_next = _draw(P[s, a], u[2]).astype(s.dtype)
+    target = R[s, a] + gamma * jnp.max(table[s_next])
+    table = table.at[s, a].add(lr * (target - table[s, a]))
+    # A restart ends the trajectory, not the task: the update above has bootstrapped through it.
+    s_next = jnp.where(u[3] < restart, _draw(d0, u[4]).astype(s.dtype), s_next)
+    return table, s_next
+
+
+@dataclass(frozen=True)
+class SampledQAvg:
+    """Q-learning from an agent's own transitions; the server averages Q tables."""
+
+    epsilon: float = 0.1
+    """Probability of a uniformly random action."""
+
+    restart: float = 0.0
+    """Probability, after each step, of starting again from d0."""
+
+    name: ClassVar[str] = "sampled-qavg"
+    exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        arguments.settle(
+            self,
+            epsilon=arguments.probability("epsilon", self.epsilon),
+            restart=arguments.probability("restart", self.restart),
+        )
+
+    def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
+        return uniform_table(key, states, actions)
+
+    def start(self, mdps: MDPs, keys: jax.Array) -> jax.Array:
+        """Where each agent stands: a draw from d0."""
+
+        def one(key: jax.Array, d0: jax.Array) -> jax.Array:
+            u = jax.random.uniform(jax.random.fold_in(key, 0), dtype=d0.dtype)
+            return _draw(d0, u).astype(jnp.int32)
+
+        return jax.vmap(one, in_axes=(0, -1))(keys, mdps.d0)
+
+    def begin(self, agents: Agents, mdps: MDPs) -> Agents:
+        return agents
+
+    def step(
+        self, agents: Agents, mdps: MDPs, lr: jax.Array, keys: jax.Array, t: jax.Array
+    ) -> Agents:
+        step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t + 1))(keys)
+        transitions = jax.vmap(
+            _transition,
+            in_axes=(-1, 0, -1, -1, -1, 0, 0, None, None, None),
+            out_axes=(-1, 0),
+        )
+        table, s = transitions(
+            agents.table,
+            agents.private,
+            mdps.P,
+            mdps.R,
+            mdps.d0,
+            lr,
+            step_keys,
+            mdps.gamma,
+            self.epsilon,
+            self.restart,
+        )
+        return Agents(table, s)
+
+    def end(self, agents: Agents, mdps: MDPs) -> Agents:
+        return agents
+
+    def policy(self, table: jax.Array) -> jax.Array:
+        return greedy(table)

@@ -1,0 +1,118 @@
+"""Neither the block, nor the company a replicate is in, nor the number of devices matters."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import fedrl
+from conftest import HASTY, random_problem
+from fedrl.tabular import blocks
+
+SETTINGS = {"gamma": 0.9, "E": 3, "iterations": 30, "lr": 0.05, "decay": 0.5}
+
+
+@pytest.mark.parametrize("algorithm", ["qavg", "projpavg", "softpavg", "sampled-qavg"])
+def test_a_seeds_result_does_not_depend_on_the_other_seeds_to_the_last_bit(rng, algorithm):
+    problem = random_problem(rng, seeds=150)  # more than two blocks of 64
+    init = problem.policy if algorithm == "projpavg" else problem.table
+    everything = fedrl.tabular.run(algorithm, problem.P, problem.R, init=init, **SETTINGS)
+    few = fedrl.tabular.run(algorithm, problem.P[:5], problem.R[:5], init=init[:5], **SETTINGS)
+    np.testing.assert_array_equal(few.shared, everything.shared[:5])
+    np.testing.assert_array_equal(few.objective, everything.objective[:5])
+
+
+DEVICES_PROGRAM = """
+import hashlib, json, sys
+import jax
+jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
+import fedrl
+task = fedrl.tabular.RandomMDPs().task(agents=3, seeds=200)  # four blocks
+digests = {"devices": len(jax.devices())}
+for algorithm in ("qavg", "projpavg", "softpavg", "sampled-qavg"):
+    result = fedrl.tabular.run(
+        algorithm, task.P, task.R, gamma=task.gamma, d0=task.d0, E=4, iterations=16, lr=0.01
+    )
+    digests[algorithm] = hashlib.sha256(result.objective.tobytes()).hexdigest()
+print(json.dumps(digests))
+"""
+
+
+@pytest.mark.parametrize(
+    "optimised", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["hasty", "optimised"]
+)
+def test_the_number_of_devices_does_not_change_a_bit(optimised):
+    seen = []
+    environment = os.environ | ({} if optimised else HASTY)
+    for devices in (1, 3):
+        program = [sys.executable, "-c", DEVICES_PROGRAM, str(devices)]
+        output = subprocess.run(
+            program, capture_output=True, text=True, check=True, env=environment
+        ).stdout
+        digests = json.loads(output)
+        assert digests.pop("devices") == devices
+        seen.append(digests)
+    assert seen[0] == seen[1]
+
+
+def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
+    size = blocks.block_size
+    assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8  # dense cliffs
+    assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 2, record_bytes=10_000) == 64  # WindyCliffs
+    assert size("cpu", problem_bytes=8 * 5 * 5 * 5 * 5, record_bytes=10_000) == 64  # RandomMDPs
+    assert size("cpu", problem_bytes=10**9, record_bytes=10_000) == 1
+    assert size("gpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8192
+    # A million iterations: as many replicates as the memory for records allows.
+    assert size("gpu", problem_bytes=1000, record_bytes=24_000_000) == 40
+    assert size("cpu", problem_bytes=1000, record_bytes=10**9) == 1
+
+
+def test_results_come_in_the_order_of_the_blocks():
+    assert blocks.map_blocks(lambda block, _: block * block, range(20)) == [
+        i * i for i in range(20)
+    ]
+
+
+def test_an_error_in_a_block_stops_the_rest():
+    started = []
+    lock = threading.Lock()
+
+    def work(block, _):
+        with lock:
+            started.append(block)
+        if block == 3:
+            raise RuntimeError("broken block")
+
+    with pytest.raises(RuntimeError, match="broken block"):
+        blocks.map_blocks(work, range(10_000))
+    assert len(started) < 10_000
+
+
+def test_the_first_block_runs_alone_until_a_program_is_compiled(monkeypatch):
+    monkeypatch.setattr(blocks, "worker_devices", lambda: ["a core", "a core"])
+    program = ("a program of this test", id(monkeypatch))
+    done = []
+
+    def alone_first(block, _):
+        if block == 99:
+            raise ZeroDivisionError
+        assert done or block == 0
+        done.append(block)
+        return block
+
+    with pytest.raises(ZeroDivisionError):
+        blocks.map_blocks(alone_first, [99, 1], program)
+    assert blocks.map_blocks(alone_first, range(4), program) == [0, 1, 2, 3]
+
+    both = threading.Barrier(2, timeout=60)
+
+    def together(block, _):
+        if block < 2:
+            both.wait()  # for the other one
+        return block
+
+    assert blocks.map_blocks(together, range(4), program) == [0, 1, 2, 3]
