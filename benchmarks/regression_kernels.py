@@ -24,6 +24,7 @@ from fedrl.launches import wide_vectors
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learned
+from fedrl.strategies.strategy import PLAIN
 from fedrl.tabular.exact.lanes import to_every_agent, to_lanes
 from fedrl.tabular.exact.mdp import MDPs, stored
 from fedrl.tabular.exact.sparsity import sparsity_of
@@ -93,22 +94,24 @@ def tabular(learner: TabularLearner | None = None) -> Kernel:
         tables = draw_tables(learner, S, A, jnp.uint32(0), numbers)
 
         def program(table: jax.Array, *given: Any) -> tuple[jax.Array, Any]:
-            plan, mdps, keys = given
-            trained = train(learner, AGENTS, plan, mdps, None, table, keys)
+            plan, mdps, keys, server_keys = given
+            agents = (learner, PLAIN, AGENTS)
+            trained = train(*agents, plan, mdps, None, table, keys, server_keys)
             return trained.table, trained
 
         plan = Schedule(np.full(TABULAR_UPDATES, 1e-2), 4, 0.9).plan()
         dense, R = (np.asarray(jnp.moveaxis(x, -1, 0)) for x in (to_lanes(drawn.P), rewards))
         bare = partial(bare_tabular, dense, R, gamma)
         table = jnp.moveaxis(tables, 0, -1)
-        return kernel(program, table, (plan, mdps, keys), bare, wide_vectors("cpu"))
+        given = (plan, mdps, keys, keys[:TABULAR_SEEDS])
+        return kernel(program, table, given, bare, wide_vectors("cpu"))
 
 
 def dqn(engine: LocalEngine = ENGINE) -> Kernel:
     """A round of DQNAvg on CartPoles: 4-128-2, batches of 16."""
     replicate = jnp.int32(0)
     environments = engine.environments(replicate, engine.thetas(replicate))
-    federation = jax.jit(engine.init)(engine.first_params(replicate), environments)
+    federation = jax.jit(engine.begin)(engine.first_params(replicate), environments)
 
     def program(federation: Any, *given: Any) -> tuple[Any, None]:
         return engine.advance(federation, *given), None

@@ -28,7 +28,7 @@ TINY = Experiment(
 def begin(engine, replicate):
     """Untrained agents in environments drawn for them."""
     environments = engine.environments(replicate, engine.thetas(replicate))
-    return engine.init(engine.first_params(replicate), environments)
+    return engine.begin(engine.first_params(replicate), environments)
 
 
 def go_on(engine, federation, replicate, rounds, E, **how):

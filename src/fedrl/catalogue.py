@@ -39,6 +39,21 @@ LEARNERS = {
     ),
 }
 
+CORRECTIONS = {
+    "none": (
+        "fedrl.strategies.corrections:NoCorrection",
+        "Take every step as the learner proposes it.",
+    ),
+    "prox": (
+        "fedrl.strategies.corrections:Prox",
+        "Pull every step towards the model that the server sent (FedProx).",
+    ),
+    "control-variates": (
+        "fedrl.strategies.corrections:ControlVariates",
+        "Replace an agent's own drift by the average agent's: d_i - c_i + c (SCAFFOLD).",
+    ),
+}
+
 AGGREGATORS = {
     "mean": (
         "fedrl.strategies.aggregators:Mean",
@@ -59,6 +74,25 @@ AGGREGATORS = {
     "private": (
         "fedrl.strategies.private:Private",
         "The average of clipped updates, with noise that hides each of them.",
+    ),
+}
+
+SERVER_OPTIMIZERS = {
+    "replace": (
+        "fedrl.strategies.server_optimizers:Replace",
+        "Take the aggregated offer as the next model, as in the paper.",
+    ),
+    "momentum": (
+        "fedrl.strategies.server_optimizers:Momentum",
+        "Keep moving in the direction of earlier rounds (FedAvgM).",
+    ),
+    "adam": (
+        "fedrl.strategies.server_optimizers:Adam",
+        "Scale the agents' average change by its size in earlier rounds (FedAdam).",
+    ),
+    "yogi": (
+        "fedrl.strategies.server_optimizers:Yogi",
+        "Adam whose scale grows only where changes do (FedYogi).",
     ),
 }
 

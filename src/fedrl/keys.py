@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     EMBEDDING = 9
     CHOOSING = 10
     NOISE = 11
+    TIMING = 12
 
 
 def replicate_key(seed: int | jax.Array, replicate: jax.Array, purpose: Purpose) -> jax.Array:

@@ -16,17 +16,23 @@ from typing import Any, Literal, get_args
 from fedrl import catalogue
 from fedrl.errors import CodeNotAllowedError, FedrlError, unknown_name
 
-Group = Literal["families", "learners", "aggregators", "presets"]
+Group = Literal[
+    "families", "learners", "corrections", "aggregators", "server_optimizers", "presets"
+]
 SINGULAR: Mapping[str, str] = {
     "families": "family",
     "learners": "learner",
+    "corrections": "correction",
     "aggregators": "aggregator",
+    "server_optimizers": "server optimizer",
     "presets": "preset",
 }
 _OURS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "families": catalogue.FAMILIES,
     "learners": catalogue.LEARNERS,
+    "corrections": catalogue.CORRECTIONS,
     "aggregators": catalogue.AGGREGATORS,
+    "server_optimizers": catalogue.SERVER_OPTIMIZERS,
     "presets": {name: ("fedrl:preset", what) for name, what in catalogue.PRESETS.items()},
 }
 

@@ -42,7 +42,9 @@ def sections() -> Iterator[tuple[str, dict[str, str]]]:
     yield "for federations only", catalogue.TABULAR_PRESETS
     yield "families of simulated environments", registered("families")
     yield "learners", registered("learners")
-    yield "aggregators", registered("aggregators")
+    yield "corrections, on the agent", registered("corrections")
+    yield "aggregators, on the server", registered("aggregators")
+    yield "server optimizers", registered("server_optimizers")
     yield "tabular families", ours(catalogue.TABULAR_FAMILIES)
     yield "tabular algorithms", ours(catalogue.TABULAR_ALGORITHMS)
 
@@ -92,7 +94,10 @@ def _find(name: str) -> Any:
     from fedrl import catalogue, registry
     from fedrl.errors import unknown_name
 
-    groups: tuple[registry.Group, ...] = ("families", "learners", "aggregators")
+    groups: tuple[registry.Group, ...] = (
+        *("families", "learners"),
+        *("corrections", "aggregators", "server_optimizers"),
+    )
     if ":" in name:
         registry.permit(name)
         return registry.loaded(name, repr(name))

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 KINDS: "dict[str, Group]" = {
     "family": "families",
     "learner": "learners",
+    "correction": "corrections",
     "aggregator": "aggregators",
+    "server_optimizer": "server_optimizers",
 }
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedrl.experiment.settings import Survives
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
-from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.learner import Correct, Learned, Learner
 from fedrl.learners.replay import Transition
 
 
@@ -212,10 +212,11 @@ def learn(
     rows: jax.Array,
     clock: Clock,
     draws: BatchDraws,
+    correct: Correct | None = None,
 ) -> Agent:
     """One update from a batch of the agent's own memory."""
     learned, loss = improve(
-        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws
+        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws, correct
     )
     seen = agent.seen._replace(
         loss=agent.seen.loss + loss,
@@ -233,10 +234,11 @@ def improve(
     stored: jax.Array,
     update: jax.Array,
     draws: BatchDraws,
+    correct: Correct | None = None,
 ) -> tuple[Learned, jax.Array]:
     """Update number `update` from what is remembered of `stored` steps; also the loss."""
     batch = learner.recalled(rows, draws.pick, stored, family.observation_size)
-    return learner.update(learned, batch, draws.update, update)
+    return learner.update(learned, batch, draws.update, update, correct)
 
 
 def receive(learner: Learner, survives: Survives, learned: Learned, model: Any) -> Learned:

@@ -2,12 +2,14 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from fedrl.engine.local_engine import BLOCK, LocalEngine
-from fedrl.engine.programs import Programs
+from fedrl.engine.local_engine import LocalEngine
+from fedrl.engine.local_work import BLOCK
+from fedrl.engine.programs import init
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 
@@ -20,10 +22,13 @@ USABLE = 0.7
 def state_bytes(experiment: Experiment) -> int:
     """What one agent keeps."""
     one = replace(experiment.without_communication(), agents=1, held_out=1, seeds=1)
-    programs, number = Programs(one), jnp.int32(0)
-    theta = jax.eval_shape(LocalEngine(one).thetas, number)
-    shapes = jax.tree.leaves(jax.eval_shape(programs.init, number, theta, jnp.arange(1)))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+    engine, number = LocalEngine(one), jnp.int32(0)
+    theta = jax.eval_shape(engine.thetas, number)
+    begun = jax.eval_shape(partial(init, engine), number, theta, jnp.arange(1))
+    remembered = jax.eval_shape(experiment.correction.init, begun.server.sent.model)
+    sent = begun.server.sent if experiment.timing.arrivals else ()
+    leaves = jax.tree.leaves((begun, remembered, sent))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def passing_bytes(experiment: Experiment) -> int:

@@ -17,8 +17,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from fedrl.arguments import whole
+from fedrl.engine.client import Client
 from fedrl.engine.divergence import Diverged
-from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.mesh import Sharded
 from fedrl.engine.plan import Leg
 from fedrl.engine.programs import Record, Start
@@ -149,7 +149,7 @@ def _start_from(experiment: Experiment, arrays: list[Array]) -> Start | None:
     """Where agents begin, as the leader sent it."""
     if not arrays:
         return None
-    shapes = jax.eval_shape(LocalEngine(experiment).first_params, np.int32(0))
+    shapes = jax.eval_shape(Client(experiment).first_params, np.int32(0))
     thetas, *leaves = arrays
     return Start(thetas, jax.tree.unflatten(jax.tree.structure(shapes), leaves))
 

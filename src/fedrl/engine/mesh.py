@@ -17,21 +17,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedrl import launches
 from fedrl.counting import count
+from fedrl.engine import programs
+from fedrl.engine.client import with_own
 from fedrl.engine.divergence import Diverged
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import Leg
-from fedrl.engine.programs import (
-    Programs,
-    Record,
-    Start,
-    drawn_thetas,
-    one_by_one,
-    side_by_side,
-    with_own,
-)
+from fedrl.engine.programs import Record, Start, drawn_thetas, one_by_one, side_by_side
 from fedrl.engine.state import Federation
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
+from fedrl.strategies.strategy import ServerState
 
 SEEDS, AGENTS = "seeds", "agents"
 
@@ -94,12 +90,12 @@ class Sharded:
         self.mesh = mesh_of(experiment, jax.devices() if devices is None else devices)
         """Seeds along one axis, agents along the other."""
         apart = self.mesh.shape[AGENTS] > 1
-        programs = self._programs = Programs(experiment, axis=AGENTS if apart else None)
+        engine = self._engine = LocalEngine(experiment, axis=AGENTS if apart else None)
         lockstep = experiment.lockstep
         cpu = self.mesh.devices.flat[0].platform == "cpu"
         self._over = one_by_one if cpu else partial(side_by_side, lockstep=lockstep)
         clock = OF_SEEDS if lockstep else OF_AGENTS
-        specs: Any = (OF_AGENTS, OF_AGENTS, clock, OF_SEEDS, OF_SEEDS)
+        specs: Any = (OF_AGENTS, OF_AGENTS, clock, OF_SEEDS, OF_SEEDS, OF_AGENTS)
         self._specs = Federation(*specs)
         self._init = self._compiled(self._begin, (OF_SEEDS, OF_AGENTS, OF_AGENTS), self._specs)
         self._train = {
@@ -114,13 +110,13 @@ class Sharded:
         over_environments = Spec(SEEDS, None, AGENTS)
         self._evaluate = self._compiled(
             self._look,
-            (OF_AGENTS, OF_SEEDS, OF_AGENTS, OF_SEEDS, EVERYWHERE),
+            (OF_AGENTS, OF_SEEDS, OF_SEEDS, OF_AGENTS, OF_SEEDS, EVERYWHERE),
             Pieces(over_environments, OF_SEEDS, OF_AGENTS, OF_SEEDS),
         )
-        self._average = self._compiled(jax.vmap(programs.average), (OF_AGENTS,), OF_SEEDS)
+        self._average = self._compiled(jax.vmap(engine.average), (OF_AGENTS,), OF_SEEDS)
         self._state: Any = None
         self._latest: Any = None
-        self.thetas: Array = drawn_thetas(programs) if start is None else start.thetas
+        self.thetas: Array = drawn_thetas(experiment) if start is None else start.thetas
         """(seeds, environments, varied constants)."""
         n = experiment.agents
         seeds = np.arange(experiment.seeds, dtype=np.int32)
@@ -148,7 +144,7 @@ class Sharded:
         return numbers
 
     def _begin(self, seeds: jax.Array, theta: jax.Array, params: Any) -> Federation:
-        init = jax.vmap(self._programs.init, in_axes=(0, 0, None, 0))
+        init = jax.vmap(partial(programs.init, self._engine), in_axes=(0, 0, None, 0))
         begun: Federation = init(seeds, theta, self._here(), params)
         return begun
 
@@ -162,12 +158,13 @@ class Sharded:
         *,
         communicates: bool,
     ) -> Any:
-        train = self._over(self._programs.train)
+        train = self._over(partial(programs.train, self._engine))
         return train((state, seeds, theta), self._here(), rounds, E, communicates=communicates)
 
     def _look(
         self,
         params: Any,
+        server: ServerState,
         seeds: jax.Array,
         theta: jax.Array,
         held_out: jax.Array,
@@ -175,8 +172,8 @@ class Sharded:
     ) -> Pieces:
         here = self._here()
         environments = jnp.concatenate([theta, held_out], 1)
-        evaluate = self._over(self._programs.evaluate)
-        played = evaluate((params, seeds, environments), trained, here[0])
+        evaluate = self._over(self._engine.evaluate)
+        played = evaluate((params, server, seeds, environments), trained, here[0])
         mine = here.size
         training = jax.tree.map(lambda leaf: leaf[..., :mine], played.returns)
         others = jax.tree.map(lambda leaf: leaf[..., mine:], played.returns)
@@ -206,7 +203,12 @@ class Sharded:
         agents = self._state.agents
         trained = np.int32(leg.trained)
         pieces: Pieces = self._evaluate(
-            agents.learned.params, self._seeds, self._training, self._held_out, trained
+            agents.learned.params,
+            self._state.server,
+            self._seeds,
+            self._training,
+            self._held_out,
+            trained,
         )
         self._latest = pieces.average
         afresh = agents._replace(seen=agents.seen.cleared())
@@ -215,7 +217,8 @@ class Sharded:
         returns = training and jax.tree.map(
             lambda *parts: np.concatenate(parts, -1), training, held_out
         )
-        return Record(returns, own, seen)
+        elapsed = self._state.elapsed
+        return Record(returns, own, seen, None if elapsed == () else self._fetched(elapsed))
 
     def export(self) -> list[Array]:
         """Every number of every state, seeds first."""

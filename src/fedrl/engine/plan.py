@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fedrl.engine.layout import weights
-from fedrl.engine.local_engine import BLOCK
+from fedrl.engine.local_work import BLOCK
 from fedrl.experiment.settings import Experiment
 
 # Weights of a network times batch times agents times units, in a stretch of one seed: some seconds

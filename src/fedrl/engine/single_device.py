@@ -14,21 +14,20 @@ from jax.sharding import SingleDeviceSharding
 
 from fedrl import launches
 from fedrl.devices import worker_devices
+from fedrl.engine import programs
+from fedrl.engine.client import Played, concatenate, with_own
 from fedrl.engine.divergence import Diverged
 from fedrl.engine.footprint import most_agents
 from fedrl.engine.layout import launch_bound, layout
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import Leg
 from fedrl.engine.programs import (
-    Played,
-    Programs,
     Record,
     Start,
     drawn_thetas,
-    joined,
     one_by_one,
     side_by_side,
     spread,
-    with_own,
 )
 from fedrl.engine.state import Federation
 from fedrl.experiment.settings import Experiment
@@ -50,7 +49,7 @@ class Replicates:
         start: Start | None = None,
     ) -> None:
         self._experiment, self._start = experiment, start
-        self._programs = programs = Programs(experiment)
+        self._engine = engine = LocalEngine(experiment)
         self._devices = worker_devices()
         cpu = self._devices[0].platform == "cpu"
         vectorised = not cpu if vectorised is None else vectorised
@@ -80,19 +79,20 @@ class Replicates:
         options = launches.options(self._devices[0].platform, graphs=dqn)
 
         def compiled(program: Callable[..., Any], of_seeds: int, **how: Any) -> Any:
-            program = spread(over(program), of_seeds)
+            program = spread(over(partial(program, engine)), of_seeds)
             form = launches.with_few_launches(program) if few else program
             return jax.jit(form, compiler_options=options, **how)
 
         given = 0 if start else None
-        self._init = jax.jit(jax.vmap(programs.init, in_axes=(0, 0, None, given)))
+        init = partial(programs.init, engine)
+        self._init = jax.jit(jax.vmap(init, in_axes=(0, 0, None, given)))
         self._train = compiled(programs.train, 3, donate_argnums=0, static_argnames="communicates")
         self._work = compiled(programs.work, 4, donate_argnums=0)
         self._receive = compiled(programs.receive, 4, donate_argnums=0)
-        self._evaluate = compiled(programs.evaluate, 3)
-        self._aggregate = jax.jit(jax.vmap(programs.aggregate))
-        self._average = jax.jit(jax.vmap(programs.average))
-        self.thetas: Array = drawn_thetas(programs) if start is None else start.thetas
+        self._evaluate = compiled(LocalEngine.evaluate, 4)
+        self._serve = jax.jit(jax.vmap(partial(programs.serve, engine)))
+        self._average = jax.jit(jax.vmap(engine.average))
+        self.thetas: Array = drawn_thetas(experiment) if start is None else start.thetas
         """(seeds, environments, varied constants)."""
 
     def start(self) -> None:
@@ -146,7 +146,7 @@ class Replicates:
             ]
         record = self._evaluated(group, leg) if leg.evaluates else None
         # Also without a record: who runs a leg wants to wait for it.
-        jax.device_get(self._states[group][0].communications)
+        jax.device_get(self._states[group][0].server.rounds)
         return record
 
     def _in_waves(self, group: int, leg: Leg, done: Done, pool: Executor) -> Record | None:
@@ -158,33 +158,33 @@ class Replicates:
         waves = range(len(self._waves))
 
         def size(wave: int) -> Any:
-            return "work", len(self._waves[wave]), model is None
+            return "work", len(self._waves[wave]), server is None
 
         def work(wave: int) -> Any:
             seeds, theta, agents = self._numbers(group, wave)
             state = self._ready(states[wave], group)
-            after, offered = self._work(state, seeds, theta, model, agents, E)
+            after, offered = self._work(state, seeds, theta, server, agents, E)
             # Who hears of progress hears of what is done, and not of what is on its way.
-            jax.device_get(after.communications)
+            jax.device_get(after.server.rounds)
             states[wave] = self._waiting(after, group)
             return offered
 
         def receive(wave: int) -> None:
             seeds, theta, agents = self._numbers(group, wave)
             state = self._ready(states[wave], group)
-            after = self._receive(state, seeds, theta, model, agents)
+            after = self._receive(state, seeds, theta, server, agents)
             states[wave] = self._waiting(after, group)
 
-        model: Any = None
+        server: Any = None
         for _ in range(leg.rounds):
             offers = []
             for _, offer in self._first_alone(work, waves, size, pool):
                 offers.append(offer)
                 done(share)
             if communicates:
-                server = self._ready((states[0].model, states[0].communications), group)
-                model = self._aggregate(offers, *server, self._numbers(group, 0)[0])
-        if model is not None:
+                before = self._ready(states[0].server, group)
+                server = self._serve(offers, before, self._numbers(group, 0)[0])
+        if server is not None:
             list(pool.map(receive, waves))
         if not leg.rounds:
             done(len(seeds))
@@ -194,15 +194,17 @@ class Replicates:
         """What is known of a group of seeds now; the agents' sums start anew."""
         states = self._states[group]
         parts = [self._put(state.agents.learned.params, group) for state in states]
-        params = joined(parts, axis=1)
+        params = concatenate(parts, axis=1)
         seeds = self._groups[group]
         theta, trained = self.thetas[seeds], np.int32(leg.trained)
-        played: Played = self._evaluate(params, *self._put((seeds, theta), group), trained)
+        server = self._ready(states[0].server, group)
+        played: Played = self._evaluate(params, server, *self._put((seeds, theta), group), trained)
         self._latest[group] = played.average
         seen = [state.agents.seen for state in states]
         self._states[group] = [self._afresh(state, group) for state in states]
-        returns, own, seen = jax.device_get((played.returns, played.own, seen))
-        return Record(returns, own, _joined(seen, axis=1))
+        elapsed = states[0].elapsed
+        returns, own, seen, elapsed = jax.device_get((played.returns, played.own, seen, elapsed))
+        return Record(returns, own, _joined(seen, axis=1), None if elapsed == () else elapsed)
 
     def _first_alone(
         self,
@@ -266,7 +268,7 @@ class Replicates:
     @property
     def _own(self) -> frozenset[str]:
         """The parts of a state that belong to agents, and not to all of them together."""
-        own = {"agents", "rows"}
+        own = {"agents", "rows", "underway"}
         return frozenset(own if self._experiment.lockstep else own | {"clock"})
 
     def _whole(self, waves: list[Federation]) -> Federation:

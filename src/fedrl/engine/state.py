@@ -1,4 +1,4 @@
-"""The state of one replicate: all its agents, or some of them."""
+"""The state of one replicate: its server, and all its agents or some of them."""
 
 from typing import Any, NamedTuple, TypeVar
 
@@ -8,8 +8,30 @@ import jax.numpy as jnp
 from fedrl.engine.agent import Agent, Clock, Keys
 from fedrl.families.control_family import Constants
 from fedrl.keys import Purpose, replicate_key
+from fedrl.strategies.corrections import Broadcast
+from fedrl.strategies.strategy import ServerState
 
 Tree = TypeVar("Tree")
+
+
+class Pace(NamedTuple):
+    """How fast agents are on the simulated clock; agents first."""
+
+    seconds: jax.Array
+    """Of a unit of local work."""
+    keys: jax.Array
+    """For what varies from round to round."""
+
+
+class Underway(NamedTuple):
+    """Agents that work for different times, each from the model that it received; agents first."""
+
+    due: jax.Array
+    """When each arrives with its offer, on the simulated clock."""
+    received: Broadcast
+    """What each was sent."""
+    round: jax.Array
+    """How many rounds there had been when it was."""
 
 
 class Federation(NamedTuple):
@@ -18,10 +40,11 @@ class Federation(NamedTuple):
     agents: Agent
     rows: jax.Array
     clock: Clock
-    model: Any
-    """What the server sent last: the shared leaves, once."""
-    communications: jax.Array
-    """How often it did."""
+    server: ServerState
+    elapsed: Any = ()
+    """Simulated seconds so far; nothing unless the experiment has a timing."""
+    underway: Any = ()
+    """Asynchronous rounds: `Underway`; otherwise nothing."""
 
 
 class ServerKeys(NamedTuple):
@@ -37,6 +60,8 @@ class Environments(NamedTuple):
     constants: Constants
     keys: Keys
     server: ServerKeys
+    pace: Any = ()
+    """`Pace`; nothing unless the experiment has a timing."""
 
 
 def server_keys(seed: int, replicate: jax.Array) -> ServerKeys:
@@ -52,16 +77,24 @@ def chosen(key: jax.Array, agents: int, participants: int) -> jax.Array:
     return jnp.sort(jax.random.permutation(key, agents)[:participants])
 
 
+def select(tree: Tree, chosen: jax.Array) -> Tree:
+    """The entries of some agents."""
+    entries: Tree = jax.tree.map(lambda leaf: leaf[chosen], tree)
+    return entries
+
+
 def some(
     federation: Federation, environments: Environments, chosen: jax.Array
 ) -> tuple[Federation, Environments]:
     """A federation of some of the agents, each with a clock of its own."""
-    own = (federation.agents, federation.rows, federation.clock)
-    agents, rows, clock = jax.tree.map(lambda leaf: leaf[chosen], own)
-    constants, keys = jax.tree.map(lambda leaf: leaf[chosen], environments[:2])
+    own = (federation.agents, federation.rows, federation.clock, federation.underway)
+    agents, rows, clock, underway = select(own, chosen)
+    constants, keys, pace = select(
+        (environments.constants, environments.keys, environments.pace), chosen
+    )
     return (
-        federation._replace(agents=agents, rows=rows, clock=clock),
-        environments._replace(constants=constants, keys=keys),
+        federation._replace(agents=agents, rows=rows, clock=clock, underway=underway),
+        environments._replace(constants=constants, keys=keys, pace=pace),
     )
 
 

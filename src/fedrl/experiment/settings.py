@@ -8,10 +8,14 @@ from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
+from fedrl.experiment.timing import Timing
 from fedrl.families.control_family import MOST_STEPS, ControlFamily
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learner
 from fedrl.strategies.aggregators import Aggregator, Mean
+from fedrl.strategies.corrections import Correction, NoCorrection
+from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
+from fedrl.strategies.strategy import PLAIN, Strategy
 
 MOST_EVALUATIONS = 100_000
 
@@ -63,8 +67,12 @@ class Experiment(Named):
     """Where the environments come from."""
     learner: Learner = field(default_factory=DQN)
     """What an agent does between two communications."""
+    correction: Correction = field(default_factory=NoCorrection)
+    """What bends every local step of an agent."""
     aggregator: Aggregator = field(default_factory=Mean)
     """What the server does with the agents' parameters."""
+    server_optimizer: ServerOptimizer = field(default_factory=Replace)
+    """How the server steps from the model it sent to the next one."""
     agents: int = 5
     """Agents, each with a training environment of its own (N)."""
     participation: float = 1.0
@@ -77,6 +85,8 @@ class Experiment(Named):
     """What E, updates and evaluation.every count."""
     updates: int = 20_000
     """Length of the training of each agent."""
+    timing: Timing = field(default_factory=Timing)
+    """How long agents take on a simulated clock, and whether the server waits for all of them."""
     survives: Survives = field(default_factory=Survives)
     """What an agent keeps when it receives the averaged model."""
     initialisation: Literal["shared", "per-agent"] = "shared"
@@ -96,7 +106,10 @@ class Experiment(Named):
             )
         arguments.of_kind("family", self.family, ControlFamily)
         arguments.of_kind("learner", self.learner, Learner)
+        arguments.of_kind("correction", self.correction, Correction)
         arguments.of_kind("aggregator", self.aggregator, Aggregator)
+        arguments.of_kind("server_optimizer", self.server_optimizer, ServerOptimizer)
+        arguments.of_kind("timing", self.timing, Timing)
         arguments.of_kind("survives", self.survives, Survives)
         arguments.of_kind("evaluation", self.evaluation, Evaluation)
         counts = ("agents", "updates", "seeds")
@@ -124,6 +137,7 @@ class Experiment(Named):
             )
         self.learner.check(self.family.name, self.family.continuous, self.unit)
         self.learner.memory.check(self.family.name, self.family.actions, self.family.continuous)
+        self.timing.check(self.agents, self.participation, self.communicates)
         self._refuse_what_cannot_be_aggregated()
         self._refuse_too_long()
         between = max(self.evaluation.every, self.E if self.communicates else 1)
@@ -134,15 +148,19 @@ class Experiment(Named):
             )
 
     def _refuse_what_cannot_be_aggregated(self) -> None:
-        self.aggregator.check(self.agents, self.participants)
+        self.strategy.check(self.agents, self.participants)
+        if not self.communicates:
+            self.strategy.check_without_communication()
         if self.participants < self.agents and not (self.communicates and self.survives.replay):
             raise FedrlError(
-                f"participation = {self.participation:g} needs agents that communicate (E other "
-                "than inf) and keep their memory while they wait (survives.replay = true)"
+                f"participation = {self.participation:g} and timing.arrivals = "
+                f"{self.timing.arrivals} need agents that communicate (E other than inf) and keep "
+                "their memory while they wait (survives.replay = true)"
             )
-        if self.initialisation == "per-agent" and self.aggregator.compares_with_before:
+        part = self.strategy.needs_one_beginning
+        if self.initialisation == "per-agent" and part:
             raise FedrlError(
-                f"the {self.aggregator.name} aggregator looks at what agents have changed, so they "
+                f"{part} looks at what agents have changed of the model they were sent, so they "
                 'must begin with one model: initialisation = "shared"'
             )
 
@@ -157,13 +175,18 @@ class Experiment(Named):
             )
 
     @property
+    def strategy(self) -> Strategy:
+        """The three parts that make local learning federated."""
+        return Strategy(self.correction, self.aggregator, self.server_optimizer)
+
+    @property
     def communicates(self) -> bool:
         return not isinf(self.E)
 
     @property
     def participants(self) -> int:
         """Agents that take part in a round."""
-        return max(round(self.participation * self.agents), 1)
+        return self.timing.arrivals or max(round(self.participation * self.agents), 1)
 
     @property
     def has_own_models(self) -> bool:
@@ -182,4 +205,12 @@ class Experiment(Named):
 
     def without_communication(self) -> "Experiment":
         """The same experiment with E = inf: Baseline and "average once at the end"."""
-        return replace(self, E=inf, aggregator=Mean(), participation=1.0)
+        return replace(
+            self,
+            E=inf,
+            participation=1.0,
+            timing=Timing(),
+            correction=PLAIN.correction,
+            aggregator=PLAIN.aggregator,
+            server_optimizer=PLAIN.server_optimizer,
+        )

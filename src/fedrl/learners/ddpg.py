@@ -8,12 +8,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedrl import arguments
-from fedrl.learners.learner import Learned, Learner, Output
+from fedrl.learners.learner import Correct, Learned, Learner, Output
 from fedrl.learners.networks import MLP, Critic
-from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model, through_the_eyes_of
+from fedrl.learners.personalisation import (
+    ADAM,
+    LARGEST_ADAM_STEP,
+    Model,
+    through_the_eyes_of,
+)
 from fedrl.learners.replay import Transition
 
 
@@ -73,6 +77,7 @@ class DDPG(Learner):
 
     name: ClassVar[str] = "ddpg"
     continuous: ClassVar[bool] = True
+    stepped: ClassVar[tuple[str, ...]] = ActorCritic._fields
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,9 +130,7 @@ class DDPG(Learner):
         return self.adopt(params)
 
     def adopt(self, params: ActorCritic) -> Learned:
-        optimizer = ActorCritic(
-            self._actor_optimizer.init(params.actor), self._critic_optimizer.init(params.critics)
-        )
+        optimizer = ActorCritic(ADAM.init(params.actor), ADAM.init(params.critics))
         return Learned(params, params, optimizer)
 
     def experienced(self) -> "DDPG":
@@ -167,45 +170,40 @@ class DDPG(Learner):
         return jax.random.normal(key, (self.batch, actions)) if self.smoothing else ()
 
     def update(
-        self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
+        self,
+        learned: Learned,
+        batch: Transition,
+        draws: Any,
+        updates: jax.Array,
+        correct: Correct | None = None,
     ) -> tuple[Learned, jax.Array]:
         """A step of the critic; then one of the actor, with the new critic, and of the targets."""
-        params, target, optimizer = learned
-        y = self._targets(through_the_eyes_of(params, target), batch, draws)
-        loss, gradient = jax.value_and_grad(critic_loss)(params.critics, batch, y)
-        critics, critic_optimizer = self.descend(
-            self._critic_optimizer, gradient, optimizer.critics, params.critics
-        )
+        target = learned.target
+        y = self._targets(through_the_eyes_of(learned.params, target), batch, draws)
+
+        def of_critics(critics: tuple[Model, ...]) -> jax.Array:
+            return critic_loss(critics, batch, y)
+
+        def of_actor(actor: Model) -> jax.Array:
+            return actor_loss(actor, learned.params.critics[0], batch.observation)
+
+        learned, loss = self.descend(learned, of_critics, ADAM, self.critic_lr, correct, "critics")
 
         def improve() -> Learned:
-            gradient = jax.grad(actor_loss)(params.actor, critics[0], batch.observation)
-            actor, actor_optimizer = self.descend(
-                self._actor_optimizer, gradient, optimizer.actor, params.actor
+            better, _ = self.descend(learned, of_actor, ADAM, self.actor_lr, correct, "actor")
+            nearer = jax.tree.map(
+                lambda old, now: old + self.tau * (now - old), target, better.params
             )
-            new = ActorCritic(actor, critics)
-            nearer = jax.tree.map(lambda old, now: old + self.tau * (now - old), target, new)
-            return Learned(new, nearer, ActorCritic(actor_optimizer, critic_optimizer))
-
-        def leave() -> Learned:
-            rest = ActorCritic(optimizer.actor, critic_optimizer)
-            return Learned(params._replace(critics=critics), target, rest)
+            return better._replace(target=nearer)
 
         if self.actor_every == 1:
             return improve(), loss
-        after: Learned = jax.lax.cond(updates % self.actor_every == 0, improve, leave)
+        after: Learned = jax.lax.cond(updates % self.actor_every == 0, improve, lambda: learned)
         return after, loss
 
     @property
     def largest_step(self) -> float:
         return LARGEST_ADAM_STEP * max(self.actor_lr, self.critic_lr)
-
-    @property
-    def _actor_optimizer(self) -> optax.GradientTransformation:
-        return self.personal.adam(self.actor_lr)
-
-    @property
-    def _critic_optimizer(self) -> optax.GradientTransformation:
-        return self.personal.adam(self.critic_lr)
 
     def _targets(self, target: ActorCritic, batch: Transition, draws: Any) -> jax.Array:
         """r + gamma Q_target(s', mu_target(s')), nothing after a terminal state."""

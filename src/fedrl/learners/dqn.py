@@ -10,9 +10,14 @@ import optax
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.launches import either
-from fedrl.learners.learner import Learned, Learner, Output
+from fedrl.learners.learner import Correct, Learned, Learner, Output
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model, through_the_eyes_of
+from fedrl.learners.personalisation import (
+    ADAM,
+    LARGEST_ADAM_STEP,
+    Model,
+    through_the_eyes_of,
+)
 from fedrl.learners.replay import Transition
 
 
@@ -68,7 +73,7 @@ class DQN(Learner):
         return self.adopt(params)
 
     def adopt(self, params: Any) -> Learned:
-        return Learned(params, params, self._optimizer.init(params))
+        return Learned(params, params, ADAM.init(params))
 
     def experienced(self) -> "DQN":
         return replace(self, epsilon_start=self.epsilon_end)
@@ -101,23 +106,25 @@ class DQN(Learner):
         return params, "argmax"
 
     def update(
-        self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
+        self,
+        learned: Learned,
+        batch: Transition,
+        draws: Any,
+        updates: jax.Array,
+        correct: Correct | None = None,
     ) -> tuple[Learned, jax.Array]:
         y = self._targets(learned, batch)
-        loss, gradient = jax.value_and_grad(self._loss)(learned.params, batch, y)
-        params, optimizer = self.descend(
-            self._optimizer, gradient, learned.optimizer, learned.params
-        )
+
+        def loss(params: Any) -> jax.Array:
+            return self._loss(params, batch, y)
+
+        learned, value = self.descend(learned, loss, ADAM, self.lr, correct)
         copy = updates % self.target_every == 0
-        return Learned(params, either(copy, params, learned.target), optimizer), loss
+        return learned._replace(target=either(copy, learned.params, learned.target)), value
 
     @property
     def largest_step(self) -> float:
         return LARGEST_ADAM_STEP * self.lr
-
-    @property
-    def _optimizer(self) -> optax.GradientTransformation:
-        return self.personal.adam(self.lr)
 
     def _targets(self, learned: Learned, batch: Transition) -> jax.Array:
         """r + gamma max_a' Q_target(s', a'), nothing after a terminal state."""

@@ -17,6 +17,8 @@ from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition
 from fedrl.registry import Group
+from fedrl.strategies.corrections import Broadcast, Correction
+from fedrl.strategies.strategy import ALL
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
 LARGEST = 1 << 16
@@ -38,6 +40,15 @@ class Learned(NamedTuple):
     """What is communicated, but for its private leaves."""
     target: Any
     optimizer: Any
+    memory: Any = ()
+    """What the correction remembers, by the parts of the parameters; never communicated."""
+
+
+class Correct(NamedTuple):
+    """A correction that is ready to bend steps: with what the server has sent."""
+
+    correction: Correction
+    received: Broadcast
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class Learner(ABC):
     took them must not be averaged in between: an agent then acts first in every unit of work."""
     records: ClassVar[tuple[str, ...]] = ()
     """Names of the numbers that `record` gives."""
+    stepped: ClassVar[tuple[str, ...]] = ()
+    """Fields of the parameters that `descend` steps one by one; none: all are stepped together."""
 
     hidden: tuple[int, ...] = (128,)
     """Widths of the hidden layers."""
@@ -142,13 +155,55 @@ class Learner(ABC):
         own, shared = eqx.partition(params, private)
         return shared, own
 
+    def parts(self, params: Any) -> dict[str, Any]:
+        """The parameters, or the shared leaves of them, by what is stepped separately."""
+        return {name: getattr(params, name) for name in self.stepped} or {ALL: params}
+
     def descend(
-        self, adam: optax.GradientTransformation, gradient: Any, state: Any, params: Any
-    ) -> tuple[Any, Any]:
-        """A step of what may be trained; also Adam's new state."""
+        self,
+        learned: Learned,
+        loss: Callable[[Any], jax.Array],
+        optimizer: optax.GradientTransformation,
+        lr: float,
+        correct: Correct | None,
+        part: str = ALL,
+    ) -> tuple[Learned, jax.Array]:
+        """Step all parameters, or a part of them, down a loss; also the loss.
+
+        theta <- theta + lr * direction, where the direction is the optimizer's, corrected.
+        """
+        params, state = (self.parts(x)[part] for x in (learned.params, learned.optimizer))
         private = self.personal.private(params)
-        steps, state = adam.update(only(self.trains, private, gradient), state)
-        return optax.apply_updates(params, only(self.trains, private, steps)), state
+
+        def downhill(params: Any) -> tuple[jax.Array, Any, Any]:
+            value, gradient = jax.value_and_grad(loss)(params)
+            return value, *optimizer.update(only(self.trains, private, gradient), state)
+
+        value, steps, state = downhill(params)
+        memory = learned.memory
+        if correct is not None:
+            sent = correct.received
+            received = Broadcast(self.parts(sent.model)[part], sent.correction[part])
+            own, shared = eqx.partition(params, private)
+            correction = correct.correction
+
+            def direction(steps: Any) -> Any:
+                return jax.tree.map(jnp.negative, eqx.partition(steps, private)[1])
+
+            points = correction.points(shared, received)
+            elsewhere = [downhill(eqx.combine(point, own))[1] for point in points]
+            bent, after = correction.correct(
+                direction(steps), tuple(map(direction, elsewhere)), shared, received, memory[part]
+            )
+            unbent, _ = eqx.partition(steps, private)
+            steps = eqx.combine(jax.tree.map(jnp.negative, bent), unbent)
+            memory = {**memory, part: after}
+        steps = only(self.trains, private, self.personal.scaled(steps, lr))
+        params = optax.apply_updates(params, steps)
+        if part != ALL:
+            params = learned.params._replace(**{part: params})
+            state = learned.optimizer._replace(**{part: state})
+        return Learned(params, learned.target, state, memory), value
 
     @abstractmethod
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
@@ -245,6 +300,14 @@ class Learner(ABC):
 
     @abstractmethod
     def update(
-        self, learned: Learned, batch: Transition, draws: Any, updates: jax.Array
+        self,
+        learned: Learned,
+        batch: Transition,
+        draws: Any,
+        updates: jax.Array,
+        correct: Correct | None = None,
     ) -> tuple[Learned, jax.Array]:
-        """One gradient step; also the loss. `updates` counts this one."""
+        """One gradient step; also the loss. `updates` counts this one.
+
+        `correct` is for `descend`; None where there is no correction.
+        """

@@ -102,6 +102,8 @@ class Model(eqx.Module):
 
 # Of the moments, as optax has them.
 ADAM_B1, ADAM_B2 = 0.9, 0.999
+ADAM = optax.scale_by_adam(ADAM_B1, ADAM_B2)
+"""Adam's steps before they are scaled by a step size."""
 LARGEST_ADAM_STEP = (1 - ADAM_B1) / sqrt((1 - ADAM_B2) * (1 - ADAM_B1**2 / ADAM_B2))
 """How many step sizes Adam can move a weight at once, whatever the gradients: Cauchy-Schwarz for
 its two moments. Gradients that grow by b2 / b1 from update to update come near it."""
@@ -197,21 +199,17 @@ class Personal:
             otherwise=False,
         )
 
-    def adam(self, lr: float) -> optax.GradientTransformation:
-        """Adam; an embedding may have a step size of its own."""
-        own = self.embedding_lr
-        if not self.embedding or own is None:
-            return optax.adam(lr, ADAM_B1, ADAM_B2)
-
-        def step(steps: Any, _: Any) -> Any:
+    def scaled(self, steps: Tree, lr: float) -> Tree:
+        """Steps down of this size; an embedding may have a step size of its own."""
+        own, sizes = self.embedding_lr, _everywhere(lr, steps)
+        if self.embedding and own is not None:
             sizes = _of_models(
                 lambda model: Model(_everywhere(own, model.view), _everywhere(lr, model.network)),
                 steps,
                 otherwise=lr,
             )
-            return jax.tree.map(lambda size, step: -size * step, sizes, steps)
-
-        return optax.chain(optax.scale_by_adam(ADAM_B1, ADAM_B2), optax.stateless(step))
+        scaled: Tree = jax.tree.map(lambda size, step: -size * step, sizes, steps)
+        return scaled
 
     def seeing(self, params: Tree, observation: jax.Array) -> Tree:
         """The models after the agent has seen one more observation."""

@@ -6,6 +6,7 @@ step is recorded with it: parameters that come later cannot be taken for that po
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -16,10 +17,10 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.learner import LARGEST, Learned, Learner, Output
+from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output
 from fedrl.learners.memory import Memory
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import LARGEST_ADAM_STEP, Model
+from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model
 from fedrl.learners.replay import Transition
 
 # Actors begin with nearly the same output everywhere: no action is preferred.
@@ -222,21 +223,23 @@ class PPO(Learner):
         return jax.vmap(lambda key: jax.random.permutation(key, self.rollout))(keys)
 
     def update(
-        self, learned: Learned, batch: Transition, draws: jax.Array, updates: jax.Array
+        self,
+        learned: Learned,
+        batch: Transition,
+        draws: jax.Array,
+        updates: jax.Array,
+        correct: Correct | None = None,
     ) -> tuple[Learned, jax.Array]:
         """Epochs of clipped policy gradients over the rollout."""
         samples = self._samples(batch)
         batches = draws.reshape(-1, self.batch)
 
-        def step(carry: tuple[Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
-            params, optimizer = carry
+        def step(learned: Learned, rows: jax.Array) -> tuple[Learned, jax.Array]:
             some = jax.tree.map(lambda leaf: leaf[rows], samples)
-            loss, gradient = jax.value_and_grad(self._loss)(params, some)
-            return self.descend(self._optimizer, gradient, optimizer, params), loss
+            loss = partial(self._loss, samples=some)
+            return self.descend(learned, loss, self._optimizer, self.lr, correct)
 
-        start = (learned.params, learned.optimizer)
-        (params, optimizer), losses = jax.lax.scan(step, start, batches)
-        learned = Learned(params, (), optimizer)
+        learned, losses = jax.lax.scan(step, learned, batches)
         if self.personal.normalisation:
             witness = super().witness
             learned, _ = jax.lax.scan(
@@ -251,7 +254,7 @@ class PPO(Learner):
     @property
     def _optimizer(self) -> optax.GradientTransformation:
         shortened = optax.clip_by_global_norm(self.largest_gradient)
-        return optax.chain(shortened, self.personal.adam(self.lr))
+        return optax.chain(shortened, ADAM)
 
     def _samples(self, rollout: Transition) -> Samples:
         advantage = advantages(rollout, self.gamma, self.gae_lambda)

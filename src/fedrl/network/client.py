@@ -11,7 +11,6 @@ import numpy as np
 from fedrl.engine.agent import Seen
 from fedrl.engine.divergence import Diverged
 from fedrl.engine.local_engine import LocalEngine
-from fedrl.engine.programs import Programs
 from fedrl.engine.state import Environments, Federation
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
@@ -131,7 +130,7 @@ class NetworkWork:
 
     def restore(self, leaves: list[Array]) -> Federation | None:
         # Without tracing what is kept in this object: a tracer must not stay in it.
-        shapes = jax.eval_shape(self._engine.init, self._first, self._environment)
+        shapes = jax.eval_shape(self._engine.begin, self._first, self._environment)
         state: Federation | None = restored(shapes, leaves)
         return state
 
@@ -165,14 +164,15 @@ def _environment(engine: LocalEngine, agents: jax.Array, theta: jax.Array) -> En
 
 @partial(jax.jit, static_argnums=0)
 def _begun(engine: LocalEngine, params: Any, environment: Environments) -> Federation:
-    return engine.init(params, environment)
+    return engine.begin(params, environment)
 
 
 @partial(jax.jit, static_argnums=0)
 def _received(
     engine: LocalEngine, state: Federation, model: Any, environment: Environments
 ) -> Federation:
-    return engine.receive(state, model, environment)
+    sent = state.server.sent._replace(model=model)
+    return engine.receive(state, state.server._replace(sent=sent), environment)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
@@ -186,7 +186,7 @@ def _trained(
 def _played(
     experiment: Experiment, params: Any, theta: jax.Array, agent: jax.Array, trained: jax.Array
 ) -> Any:
-    play = partial(Programs(experiment).play, replicate=jnp.int32(REPLICATE), own=True)
+    play = partial(LocalEngine(experiment).play, replicate=jnp.int32(REPLICATE), own=True)
     return play(params, theta, trained=trained, numbers=agent[None])
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan
-from fedrl.engine.programs import Programs
 from fedrl.engine.state import chosen, server_keys
 from fedrl.experiment.settings import Experiment
 from fedrl.keys import Purpose, replicate_key
@@ -166,8 +165,9 @@ class NetworkTraining:
     def _played(self, models: Any, theta: jax.Array, trained: jax.Array) -> Any:
         """Returns in the held-out environments, which are numbered after the agents' ones."""
         replicate, numbers = jnp.int32(REPLICATE), self.agents + jnp.arange(theta.shape[0])
-        play = Programs(self.experiment).play
-        return play(models, theta, replicate=replicate, trained=trained, numbers=numbers)
+        return self._engine.play(
+            models, theta, replicate=replicate, trained=trained, numbers=numbers
+        )
 
     def _thetas(self) -> jax.Array:
         experiment = self.experiment

@@ -11,10 +11,12 @@ import numpy as np
 from fedrl.errors import FedrlError
 from fedrl.network.client import REPLICATE, restored
 from fedrl.network.messages import Array, Arrays
+from fedrl.strategies.strategy import ALL, PLAIN
 from fedrl.tabular.exact.mdp import MDPs, objective
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.learners import Agents
 from fedrl.tabular.replicates import agent_keys, draw_tables
+from fedrl.tabular.rounds import Round, local_phase
 
 TABLE = "table"
 
@@ -110,14 +112,12 @@ def _local_phase(
     E: jax.Array,
     lr: jax.Array,
 ) -> Agents:
-    def update(t: jax.Array, agents: Agents) -> Agents:
-        stepped: Agents = learner.step(agents, mdps, lr[None], keys, t)
-        return stepped
-
-    begun = learner.begin(agents, mdps)
-    worked = jax.lax.fori_loop(first, first + E, update, begun)
-    ended: Agents = learner.end(worked, mdps)
-    return ended
+    server = PLAIN.begin(agents.table, {ALL: agents.table})
+    at = Round(agents, (), server)
+    after = local_phase(
+        learner, PLAIN.correction, at, mdps, keys, lambda _: lr[None], first, first + E
+    )
+    return after.agents
 
 
 def _transitions(file: Path, family: Any) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from fedrl import arguments
 from fedrl.engine.agent import stacked
 from fedrl.engine.local_engine import LocalEngine
-from fedrl.engine.programs import Programs, Start
+from fedrl.engine.programs import Start, drawn_thetas
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.files import Array
@@ -162,6 +162,4 @@ def held_out_thetas(experiment: Experiment) -> Array:
     """(seeds, M, varied constants): the environments a run was never trained in."""
     if not experiment.held_out:
         raise FedrlError("this run has no held-out environments: say where with theta")
-    seeds = jnp.arange(experiment.seeds, dtype=jnp.int32)
-    drawn = np.asarray(jax.jit(jax.vmap(Programs(experiment).thetas))(seeds))
-    return drawn[:, experiment.agents :]
+    return drawn_thetas(experiment)[:, experiment.agents :]

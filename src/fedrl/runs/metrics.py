@@ -22,7 +22,7 @@ DTYPES = {"seed": "int64", "round": "int64", "updates": "int64", "agent": "str",
 AVERAGE = "average"
 TRAIN, HELD_OUT, LEARNING = "train", "held-out", "learning"
 RETURN, DISCOUNTED = "return", "discounted_return"
-LOSS, EXPLORED, UPDATES = "loss", "explored_return", "updates"
+LOSS, EXPLORED, UPDATES, CLOCK = "loss", "explored_return", "updates", "clock"
 DIVERGED = "diverged"
 
 
@@ -85,6 +85,8 @@ def _learning(
     """Means over what each agent met since the record before; nothing where it met nothing."""
     seen = record.seen
     for agent in range(seen.loss.shape[1]):
+        if record.elapsed is not None:
+            yield agent, CLOCK, float(record.elapsed[seed])
         if not experiment.lockstep:  # otherwise all agents have as many, and all know
             yield agent, UPDATES, float(seen.updates[seed, agent])
         for metric, total, count in (

@@ -11,9 +11,9 @@ import numpy as np
 from rich.console import Console
 
 from fedrl import arguments
+from fedrl.engine.client import shape_of_models
 from fedrl.engine.evaluation import Returns, greedy_returns
 from fedrl.engine.host_loop import Adapted, adapt_in
-from fedrl.engine.programs import Programs
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
@@ -251,7 +251,7 @@ class Run:
             arguments.whole("agent", agent, smallest=0, largest=experiment.agents - 1)
         index = 0 if agent is None else agent + 1
         stored = self._directory.models()
-        structure = Programs(experiment).shape_of_models()
+        structure = shape_of_models(experiment)
         if index >= min(leaf.shape[1] for leaf in stored.values()):
             raise FedrlError(
                 "the agents of this run kept their own models on their machines: leave `agent` out"

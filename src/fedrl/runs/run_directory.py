@@ -23,7 +23,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedrl.engine.programs import Programs, Start
+from fedrl.engine.client import shape_of_models
+from fedrl.engine.programs import Start
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import to_table, to_toml
@@ -125,7 +126,7 @@ class RunDirectory:
         if not (self.path / START).exists():
             return None
         stored = read_arrays(self.path / START)
-        shapes = Programs(self.experiment).shape_of_models()
+        shapes = shape_of_models(self.experiment)
         leaves = [stored[name] for name in named_leaves(shapes)]
         return Start(stored[THETAS], jax.tree.unflatten(jax.tree.structure(shapes), leaves))
 
@@ -267,7 +268,7 @@ class RunDirectory:
             raise FedrlError(f"{self.path} is not finished: `fedrl resume {self.path}` goes on")
         self.verify(MODELS)
         models = read_arrays(self.path / MODELS)
-        expected = named_leaves(Programs(self.experiment).shape_of_models())
+        expected = named_leaves(shape_of_models(self.experiment))
         fits = models.keys() == expected.keys() and all(
             _fits(models[name], leaf, self.experiment.seeds) for name, leaf in expected.items()
         )

@@ -34,6 +34,8 @@ class Aggregator(ABC):
 
     registered_in: ClassVar[Group] = "aggregators"
     name: ClassVar[str]
+    linear: ClassVar[bool] = False
+    """Whether it is a weighted sum of the offers: all it needs can then be summed on the way."""
     compares_with_before: ClassVar[bool] = False
     """Whether it needs `Communication.before`: agents must then begin with one model."""
 
@@ -84,6 +86,7 @@ class Mean(Aggregator):
     """How much each agent counts, one positive number for each; equally unless given."""
 
     name: ClassVar[str] = "mean"
+    linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.weights, (tuple, list)):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedrl import arguments
+from fedrl.strategies.strategy import PLAIN, Strategy
 from fedrl.tabular import checks
 from fedrl.tabular.exact import mdp
 from fedrl.tabular.exact.lanes import mean_over_agents, to_every_agent, to_lanes
@@ -92,6 +93,7 @@ def run(
     update: Literal["value", "q"] | None = None,
     evaluate_on: ArrayLike | None = None,
     support: ArrayLike | None = None,
+    strategy: Strategy = PLAIN,
     seed: int = 0,
     **options: Any,
 ) -> Result:
@@ -118,6 +120,8 @@ def run(
         support: which transitions are possible, booleans (S, A, S), for instance a family's
             `support()`: what is impossible is left out, which is faster where it is most of P. A
             program is compiled for each. None: anything is possible.
+        strategy: how the agents' tables become one: `fedrl.strategies.Strategy` with a correction,
+            an aggregator and a server optimizer; plain averaging unless given.
         seed: root of all random numbers.
         options: further settings of the learner: `gradient="natural" | "plain"` for softpavg,
             `epsilon` and `restart` for sampled-qavg.
@@ -144,7 +148,10 @@ def run(
         decay=checks.decay_factor(decay),
     )
     checked_seed = arguments.whole("seed", seed, smallest=0, largest=2**32 - 1)
-    outcome = run_replicates(learner, problems, schedule, gamma=checked_gamma, seed=checked_seed)
+    checks.strategy(strategy, problems.size[0], schedule.E)
+    outcome = run_replicates(
+        learner, problems, schedule, strategy, gamma=checked_gamma, seed=checked_seed
+    )
 
     def squeeze(x: Floats) -> Floats:
         return x if seed_axis else x[0]

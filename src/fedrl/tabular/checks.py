@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields
+from math import isinf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
+from fedrl.strategies.strategy import Strategy
 from fedrl.tabular.exact.sparsity import Booleans
 from fedrl.tabular.learners import TabularLearner
 from fedrl.tabular.problems import Floats, Problems
@@ -209,3 +211,11 @@ def learner_from(
                 )
         learner = kind(**options)
     return learner
+
+
+def strategy(given: Strategy, agents: int, E: float) -> None:
+    """Refuse a strategy that does not work with so many agents, or where none communicates."""
+    arguments.of_kind("strategy", given, Strategy)
+    given.check(agents, agents)
+    if isinf(E):
+        given.check_without_communication()

@@ -10,6 +10,10 @@ from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
+from fedrl.strategies.aggregators import Aggregator, Mean
+from fedrl.strategies.corrections import Correction, NoCorrection
+from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
+from fedrl.strategies.strategy import Strategy
 from fedrl.tabular.families import RandomMDPs, WindyCliffs
 from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
 from fedrl.tabular.problems import DrawnProblems
@@ -29,6 +33,12 @@ class TabularExperiment(Named):
     """Where the environments come from."""
     learner: TabularLearning = field(default_factory=QAvg)
     """What an agent does between two communications."""
+    correction: Correction = field(default_factory=NoCorrection)
+    """What bends every local step of an agent."""
+    aggregator: Aggregator = field(default_factory=Mean)
+    """What makes one offer of many."""
+    server_optimizer: ServerOptimizer = field(default_factory=Replace)
+    """How the server steps from the model it sent to the next one."""
     agents: int = 5
     """Agents, each with an environment of its own."""
     E: int = 1
@@ -46,6 +56,9 @@ class TabularExperiment(Named):
         arguments.of_kind("name", self.name, str)
         arguments.of_kind("family", self.family, *get_args(TabularFamilies))
         arguments.of_kind("learner", self.learner, *get_args(TabularLearning))
+        arguments.of_kind("correction", self.correction, Correction)
+        arguments.of_kind("aggregator", self.aggregator, Aggregator)
+        arguments.of_kind("server_optimizer", self.server_optimizer, ServerOptimizer)
         positive = "a positive number"
         arguments.settle(
             self,
@@ -59,6 +72,17 @@ class TabularExperiment(Named):
             raise FedrlError(
                 f"E = {self.E} is longer than the training ({count(self.updates, 'updates')})"
             )
+        self.strategy.check(self.agents, self.participants)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The three parts that make local learning federated."""
+        return Strategy(self.correction, self.aggregator, self.server_optimizer)
+
+    @property
+    def participants(self) -> int:
+        """Agents that take part in a round: all of them."""
+        return self.agents
 
     @property
     def rounds(self) -> int:
@@ -74,7 +98,12 @@ class TabularExperiment(Named):
         problems = DrawnProblems(self.family, self.agents, None, self.seed, 0, 1)
         with jax.enable_x64(True):
             return run_replicates(
-                self.learner, problems, self.schedule, gamma=self.family.gamma, seed=self.seed
+                self.learner,
+                problems,
+                self.schedule,
+                self.strategy,
+                gamma=self.family.gamma,
+                seed=self.seed,
             )
 
 

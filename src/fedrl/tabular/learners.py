@@ -40,10 +40,16 @@ class TabularLearner(Protocol):
     def begin(self, agents: Agents, mdps: MDPs) -> Agents:
         """From the communicated table to what the local updates work on."""
 
-    def step(
-        self, agents: Agents, mdps: MDPs, lr: jax.Array, keys: jax.Array, t: jax.Array
-    ) -> Agents:
-        """Local update number t, with step size `lr` (lanes,)."""
+    def directions(
+        self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], Any]:
+        """Where update number t goes from each point, on the same data; and the private state.
+
+        The first point is what the agents have, the others are a correction's.
+        """
+
+    def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
+        """What the agents have after a step."""
 
     def end(self, agents: Agents, mdps: MDPs) -> Agents:
         """Back to the table that is communicated."""
@@ -52,8 +58,8 @@ class TabularLearner(Protocol):
         """The policy (S, A, lanes) that a table stands for."""
 
 
-class _Memoryless:
-    """A learner whose only state is its table, which is also what it communicates."""
+class _Exact:
+    """A learner whose only state is its table, and whose directions need no randomness."""
 
     exact: ClassVar[bool] = True
 
@@ -62,6 +68,18 @@ class _Memoryless:
 
     def begin(self, agents: Agents, mdps: MDPs) -> Agents:
         return agents
+
+    def directions(
+        self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], Any]:
+        return tuple(self.direction(point, mdps) for point in points), private
+
+    def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
+        """Where an update goes from a table."""
+        raise NotImplementedError
+
+    def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
+        return table + step
 
     def end(self, agents: Agents, mdps: MDPs) -> Agents:
         return agents
@@ -91,7 +109,7 @@ def uniform_table(key: jax.Array, states: int, actions: int) -> jax.Array:
 
 
 @dataclass(frozen=True)
-class QAvg(_Memoryless):
+class QAvg(_Exact):
     """Q-learning with known dynamics; the server averages Q tables."""
 
     update: Literal["value", "q"] = "value"
@@ -111,14 +129,11 @@ class QAvg(_Memoryless):
             return agents
         return agents._replace(table=best(agents.table))
 
-    def step(
-        self, agents: Agents, mdps: MDPs, lr: jax.Array, keys: jax.Array, t: jax.Array
-    ) -> Agents:
+    def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
+        """T_k Q - Q, or the same of values."""
         if self.update == "q":
-            target = q_values(mdps, best(agents.table))
-        else:
-            target = best(q_values(mdps, agents.table))
-        return agents._replace(table=(1.0 - lr) * agents.table + lr * target)
+            return q_values(mdps, best(table)) - table
+        return best(q_values(mdps, table)) - table
 
     def end(self, agents: Agents, mdps: MDPs) -> Agents:
         if self.update == "q":
@@ -130,7 +145,7 @@ class QAvg(_Memoryless):
 
 
 @dataclass(frozen=True)
-class ProjPAvg(_Memoryless):
+class ProjPAvg(_Exact):
     """Projected policy gradient in the direct parametrisation; the server averages policies."""
 
     name: ClassVar[str] = "projpavg"
@@ -139,19 +154,20 @@ class ProjPAvg(_Memoryless):
         weights = uniform_table(key, states, actions)
         return weights / jnp.sum(weights, axis=1, keepdims=True)
 
-    def step(
-        self, agents: Agents, mdps: MDPs, lr: jax.Array, keys: jax.Array, t: jax.Array
-    ) -> Agents:
-        V, visits = values_and_visits(mdps, agents.table)
-        gradient = visits[:, None] * q_values(mdps, V)  # d_pi(s) Q_pi(s, a) / (1 - gamma)
-        return agents._replace(table=project(agents.table + lr * gradient))
+    def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
+        """d_pi(s) Q_pi(s, a) / (1 - gamma)."""
+        V, visits = values_and_visits(mdps, table)
+        return visits[:, None] * q_values(mdps, V)
+
+    def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
+        return project(table + step)
 
     def policy(self, table: jax.Array) -> jax.Array:
         return table
 
 
 @dataclass(frozen=True)
-class SoftPAvg(_Memoryless):
+class SoftPAvg(_Exact):
     """Policy gradient in the softmax parametrisation; the server averages logits."""
 
     gradient: Literal["natural", "plain"] = "natural"
@@ -166,17 +182,13 @@ class SoftPAvg(_Memoryless):
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         return uniform_table(key, states, actions)
 
-    def step(
-        self, agents: Agents, mdps: MDPs, lr: jax.Array, keys: jax.Array, t: jax.Array
-    ) -> Agents:
-        policy = self.policy(agents.table)
+    def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
+        policy = self.policy(table)
         if self.gradient == "natural":
             V = values(mdps, policy)
-            direction = (q_values(mdps, V) - V[:, None]) / (1.0 - mdps.gamma)
-        else:
-            V, visits = values_and_visits(mdps, policy)
-            direction = visits[:, None] * policy * (q_values(mdps, V) - V[:, None])
-        return agents._replace(table=agents.table + lr * direction)
+            return (q_values(mdps, V) - V[:, None]) / (1.0 - mdps.gamma)
+        V, visits = values_and_visits(mdps, policy)
+        return visits[:, None] * policy * (q_values(mdps, V) - V[:, None])
 
     def policy(self, table: jax.Array) -> jax.Array:
         largest = written_out(best, table)

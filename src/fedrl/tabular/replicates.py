@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedrl.errors import FedrlError
 from fedrl.keys import Purpose, numbered, replicate_key, replicate_keys
 from fedrl.launches import wide_vectors
+from fedrl.strategies.strategy import PLAIN, Strategy
 from fedrl.tabular.blocks import block_size, map_blocks
 from fedrl.tabular.exact.lanes import to_every_agent, to_lanes
 from fedrl.tabular.exact.mdp import MDPs, stored
@@ -117,7 +118,7 @@ def agent_keys(agents: int, seed: jax.Array | int, replicate: jax.Array | int) -
 @cache
 def _trained(platform: str) -> Callable[..., Trained]:
     """`train`, compiled."""
-    static = ("learner", "agents", "with_baseline")
+    static = ("learner", "strategy", "agents", "with_baseline")
     return jax.jit(train, static_argnames=static, compiler_options=wide_vectors(platform))
 
 
@@ -125,6 +126,7 @@ def run_replicates(
     learner: TabularLearner,
     source: Source,
     schedule: Schedule,
+    strategy: Strategy = PLAIN,
     *,
     gamma: float,
     seed: int,
@@ -157,18 +159,20 @@ def run_replicates(
                 init = draw_tables(learner, states, actions, root, numbers)
             trained = _trained(device.platform)(
                 learner,
+                strategy,
                 agents,
                 plan,
                 lay_out(P, R, d0, discount),
                 None if held_out is None else lay_out(held_out, R, d0, discount),
                 jnp.moveaxis(init, 0, -1),
                 _lane_keys(agents, root, numbers),
+                replicate_keys(root, numbers, Purpose.NOISE),
                 with_baseline=with_baseline,
             )
             return _replicates_first(trained, min(size, source.replicates - start), schedule)
 
     blocks = range(0, source.replicates, size)
-    program = (learner, source.kind, sparsity, size, schedule.iterations, with_baseline)
+    program = (learner, strategy, source.kind, sparsity, size, schedule.iterations, with_baseline)
     outcomes = map_blocks(run_block, blocks, program)
     outcome = Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
     _refuse_diverged(outcome, schedule, first_replicate)

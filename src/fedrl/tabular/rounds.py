@@ -1,15 +1,21 @@
 """The federated loop on tables, for one block of replicates, as one compiled program."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedrl.strategies.aggregators import Communication
+from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer
+from fedrl.strategies.strategy import ALL, ServerState, Strategy
 from fedrl.tabular.exact.lanes import agents_and_replicates, mean_over_agents, to_every_agent
 from fedrl.tabular.exact.mdp import MDPs, objective
 from fedrl.tabular.learners import Agents, TabularLearner
+
+Tree = TypeVar("Tree")
 
 # The step size decays when a round improves the objective by less than this part of it.
 PLATEAU = 1e-3
@@ -41,13 +47,108 @@ class Trained(NamedTuple):
     record: Record
 
 
-class _Carry(NamedTuple):
+class Round(NamedTuple):
+    """Where a federation is: all agents (lanes last) and its server (replicates last)."""
+
     agents: Agents
+    memory: Any  # of the correction
+    server: ServerState
+
+
+class _Carry(NamedTuple):
+    at: Round
     scale: jax.Array  # (B,) what the plateaus have made of the step size
     before: jax.Array  # (2, B) the objective one and two rounds ago
     policy: jax.Array  # (S, A, B) the policy last looked at
     seen: Record  # what it is worth
     record: Record
+
+
+def local_phase(
+    learner: TabularLearner,
+    correction: Correction,
+    at: Round,
+    mdps: MDPs,
+    keys: jax.Array,
+    lr: Callable[[jax.Array], jax.Array],
+    first: jax.Array,
+    last: jax.Array,
+) -> Round:
+    """Local updates `first` to `last` - 1 of all agents; `lr` gives the step size of each lane."""
+    begun = learner.begin(at.agents, mdps)
+    agents = mdps.P.shape[-1] // jax.tree.leaves(at.server.sent.model)[0].shape[-1]
+    plain = isinstance(correction, NoCorrection)
+    # What the agents begin with is what they were sent.
+    extra = jax.tree.map(lambda x: to_every_agent(x, agents), at.server.sent.correction[ALL])
+    received = Broadcast(begun.table, extra)
+
+    def update(t: jax.Array, now: tuple[Agents, Any]) -> tuple[Agents, Any]:
+        (table, private), memory = now
+        points = () if plain else over_lanes(correction.points)(table, received)
+        (direction, *elsewhere), private = learner.directions(
+            (table, *points), private, mdps, keys, t
+        )
+        if not plain:
+            direction, memory = over_lanes(correction.correct)(
+                direction, tuple(elsewhere), table, received, memory
+            )
+        return Agents(learner.move(table, lr(t) * direction), private), memory
+
+    worked, memory = lax.fori_loop(first, last, update, (begun, at.memory))
+    return Round(learner.end(worked, mdps), memory, at.server)
+
+
+def communicate(strategy: Strategy, at: Round, agents: int, keys: jax.Array) -> Round:
+    """The server's step on what the agents offer, and what they receive; `keys` are its own."""
+    everybody = jnp.arange(agents)
+
+    def serve(server: ServerState, table: jax.Array, extra: Any, key: jax.Array) -> ServerState:
+        key = jax.random.fold_in(key, server.rounds)
+        offers = Offer(table, {ALL: extra})
+        return strategy.step(server, offers, Communication(server.sent.model, everybody, key))
+
+    extra = over_lanes(strategy.correction.offer)(at.memory)
+
+    def agents_first(x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(agents_and_replicates(x, agents), -2, 0)
+
+    offers: tuple[jax.Array, Any] = jax.tree.map(agents_first, (at.agents.table, extra))
+    axes = (-1, -1, -1, 0)
+    table, extra = offers
+    server = jax.vmap(serve, in_axes=axes, out_axes=-1)(at.server, table, extra, keys)
+    table = to_every_agent(server.sent.model, agents)
+    memory = over_lanes(partial(strategy.correction.receive, counted=True))(at.memory)
+    return Round(at.agents._replace(table=table), memory, server)
+
+
+def begin(
+    learner: TabularLearner,
+    strategy: Strategy,
+    init: jax.Array,
+    agents: int,
+    mdps: MDPs,
+    keys: jax.Array,
+) -> Round:
+    """Agents that share the table `init` (S, A, B), and their server."""
+    table = to_every_agent(init, agents)
+    at = Agents(table, learner.start(mdps, keys))
+    # A correction bends what the local updates work on, which need not be the table.
+    worked = learner.begin(at, mdps).table
+    one = agents_and_replicates(worked, agents)[..., 0, :]
+    server = over_lanes(lambda model, one: strategy.begin(model, {ALL: one}))(init, one)
+    return Round(at, over_lanes(strategy.correction.init)(worked), server)
+
+
+def over_lanes(function: Callable[..., Tree]) -> Callable[..., Tree]:
+    """The same function of every lane; lanes are the last axis."""
+
+    def mapped(*trees: Any) -> Tree:
+        if not jax.tree.leaves(trees):
+            return function(*trees)
+        result: Tree = jax.vmap(function, in_axes=-1, out_axes=-1)(*trees)
+        return result
+
+    return mapped
 
 
 def _mean_objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
@@ -71,37 +172,40 @@ def _mean_over_pairs(mdps: MDPs, policies: jax.Array, agents: int) -> jax.Array:
 
 def train(
     learner: TabularLearner,
+    strategy: Strategy,
     agents: int,
     plan: Plan,
     mdps: MDPs,
     held_out: MDPs | None,
     init: jax.Array,
     keys: jax.Array,
+    server_keys: jax.Array,
     *,
     with_baseline: bool = False,
 ) -> Trained:
-    """Run rounds of local updates and averaging from the shared table `init` (S, A, B).
+    """Run rounds of local updates and communication from the shared table `init` (S, A, B).
 
-    `mdps` has `agents` * B lanes, `keys` one key a lane. Records have as many entries as there
-    could be rounds at E = 1, plus one: E is traced, so that all E share one compiled program, and
-    what is beyond the last round stays NaN.
+    `mdps` has `agents` * B lanes, `keys` one key a lane, `server_keys` one a replicate. Records
+    have as many entries as there could be rounds at E = 1, plus one: E is traced, so that all E
+    share one compiled program, and what is beyond the last round stays NaN.
     """
     iterations = plan.lr.shape[0]
     replicates = init.shape[-1]
     E, rounds = plan.local_updates, plan.rounds
 
-    def local_phase(state: Agents, scale: jax.Array, r: jax.Array) -> Agents:
+    def work(at: Round, scale: jax.Array, r: jax.Array) -> Round:
         lr_scale = to_every_agent(scale, agents)
-
-        def update(t: jax.Array, state: Agents) -> Agents:
-            return learner.step(state, mdps, plan.lr[t] * lr_scale, keys, t)
-
         last = jnp.minimum((r + 1) * E, iterations)
-        state = lax.fori_loop(r * E, last, update, learner.begin(state, mdps))
-        return learner.end(state, mdps)
-
-    def average(table: jax.Array) -> jax.Array:
-        return to_every_agent(mean_over_agents(table, agents), agents)
+        return local_phase(
+            learner,
+            strategy.correction,
+            at,
+            mdps,
+            keys,
+            lambda t: plan.lr[t] * lr_scale,
+            r * E,
+            last,
+        )
 
     def look(policy: jax.Array, table: jax.Array) -> Record:
         return Record(
@@ -115,7 +219,7 @@ def train(
         plateau = (r > 2) & (one_ago - two_ago < PLATEAU * two_ago)
         scale = jnp.where(plateau, carry.scale * plan.decay, carry.scale)
 
-        table = carry.agents.table
+        table = carry.at.agents.table
         policy = learner.policy(mean_over_agents(table, agents))
         # Greedy policies stop changing long before Q does; the same policy is worth the same.
         known = jnp.all(policy == carry.policy) & (not with_baseline)
@@ -124,12 +228,15 @@ def train(
         # Conditions and not selections: the visit after the last round only records, and what a
         # branch returns is written out once instead of being computed again by all who read it.
         going_on = r < rounds
-        state = lax.cond(
-            going_on, partial(local_phase, r=r), lambda state, _: state, carry.agents, scale
+        at = lax.cond(going_on, partial(work, r=r), lambda at, _: at, carry.at, scale)
+        at = lax.cond(
+            going_on & plan.communicate,
+            lambda at: communicate(strategy, at, agents, server_keys),
+            lambda at: at,
+            at,
         )
-        table = lax.cond(going_on & plan.communicate, average, lambda table: table, state.table)
         return _Carry(
-            state._replace(table=table),
+            at,
             scale,
             jnp.stack([seen.objective, one_ago]),
             policy,
@@ -144,7 +251,7 @@ def train(
         )
 
     start = _Carry(
-        Agents(to_every_agent(init, agents), learner.start(mdps, keys)),
+        begin(learner, strategy, init, agents, mdps, keys),
         scale=jnp.ones(replicates),
         before=jnp.zeros((2, replicates)),
         policy=jnp.full_like(init, jnp.nan),
@@ -152,5 +259,5 @@ def train(
         record=everywhere(jnp.nan, iterations + 1),
     )
     end = lax.fori_loop(0, rounds + 1, one_round, start)
-    table = mean_over_agents(end.agents.table, agents)
+    table = mean_over_agents(end.at.agents.table, agents)
     return Trained(table, learner.policy(table), end.record)

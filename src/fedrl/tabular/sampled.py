@@ -1,7 +1,7 @@
 """QAvg for agents that do not know their dynamics: tabular Q-learning from transitions."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,28 +19,35 @@ def _draw(probabilities: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def _transition(
-    table: jax.Array,
+    tables: tuple[jax.Array, ...],
     s: jax.Array,
     P: jax.Array,
     R: jax.Array,
     d0: jax.Array,
-    lr: jax.Array,
     key: jax.Array,
     gamma: jax.Array,
     epsilon: float,
     restart: float,
-) -> tuple[jax.Array, jax.Array]:
-    """One epsilon-greedy step of one agent, and the Q-learning update it brings."""
+) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """One epsilon-greedy step of one agent with its table, the first one.
+
+    Gives the temporal difference at that step, in each table.
+    """
+    table = tables[0]
     u = jax.random.uniform(key, (5,), dtype=table.dtype)
     actions = table.shape[1]
     exploring = jnp.floor(u[1] * actions).astype(s.dtype)
     a = jnp.where(u[0] < epsilon, exploring, jnp.argmax(table[s]).astype(s.dtype))
     s_next = _draw(P[s, a], u[2]).astype(s.dtype)
-    target = R[s, a] + gamma * jnp.max(table[s_next])
-    table = table.at[s, a].add(lr * (target - table[s, a]))
-    # A restart ends the trajectory, not the task: the update above has bootstrapped through it.
+
+    def difference(table: jax.Array) -> jax.Array:
+        error = R[s, a] + gamma * jnp.max(table[s_next]) - table[s, a]
+        return jnp.zeros_like(table).at[s, a].set(error)
+
+    differences = tuple(map(difference, tables))
+    # A restart ends the trajectory, not the task: the differences have bootstrapped through it.
     s_next = jnp.where(u[3] < restart, _draw(d0, u[4]).astype(s.dtype), s_next)
-    return table, s_next
+    return differences, s_next
 
 
 @dataclass(frozen=True)
@@ -78,28 +85,30 @@ class SampledQAvg:
     def begin(self, agents: Agents, mdps: MDPs) -> Agents:
         return agents
 
-    def step(
-        self, agents: Agents, mdps: MDPs, lr: jax.Array, keys: jax.Array, t: jax.Array
-    ) -> Agents:
+    def directions(
+        self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], Any]:
         step_keys = jax.vmap(lambda key: jax.random.fold_in(key, t + 1))(keys)
         transitions = jax.vmap(
             _transition,
-            in_axes=(-1, 0, -1, -1, -1, 0, 0, None, None, None),
+            in_axes=(-1, 0, -1, -1, -1, 0, None, None, None),
             out_axes=(-1, 0),
         )
-        table, s = transitions(
-            agents.table,
-            agents.private,
+        differences, s = transitions(
+            points,
+            private,
             mdps.P,
             mdps.R,
             mdps.d0,
-            lr,
             step_keys,
             mdps.gamma,
             self.epsilon,
             self.restart,
         )
-        return Agents(table, s)
+        return differences, s
+
+    def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
+        return table + step
 
     def end(self, agents: Agents, mdps: MDPs) -> Agents:
         return agents

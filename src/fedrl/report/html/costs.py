@@ -6,7 +6,7 @@ from math import prod
 
 import jax
 
-from fedrl.engine.programs import Programs
+from fedrl.engine.client import shape_of_models
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.network.experiments import AnyExperiment
@@ -48,7 +48,7 @@ def shared_size(experiment: AnyExperiment) -> tuple[int, int]:
     if not isinstance(experiment, Experiment):
         entries = experiment.family.states * experiment.family.actions
         return entries, 8 * entries
-    models = Programs(experiment).shape_of_models()
+    models = shape_of_models(experiment)
     shared, _ = experiment.learner.split(models)
     sizes = [(prod(leaf.shape[1:]), leaf.dtype.itemsize) for leaf in jax.tree.leaves(shared)]
     return sum(n for n, _ in sizes), sum(n * width for n, width in sizes)
