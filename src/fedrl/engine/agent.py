@@ -11,11 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fedrl.experiment.settings import Survives
+from fedrl.experiment.settings import Experiment
 from fedrl.families.control_family import Constants, ControlFamily, State
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Correct, Learned, Learner
 from fedrl.learners.replay import Transition
+from fedrl.strategies.corrections import Broadcast, Offer
 
 
 class World(NamedTuple):
@@ -241,16 +242,41 @@ def improve(
     return learner.update(learned, batch, draws.update, update, correct)
 
 
-def receive(learner: Learner, survives: Survives, learned: Learned, model: Any) -> Learned:
-    """What an agent has learnt, with the shared leaves that the server sends."""
+def untrained(experiment: Experiment, params: Any) -> Learned:
+    """An agent that has these parameters and has learnt nothing with them."""
+    learner, correction = experiment.learner, experiment.correction
+    shared, _ = learner.split(params)
+    memory = {part: correction.init(leaves) for part, leaves in learner.parts(shared).items()}
+    return learner.adopt(params)._replace(memory=memory)
+
+
+def receive(
+    experiment: Experiment, learned: Learned, sent: Broadcast, counted: jax.Array | bool
+) -> Learned:
+    """What an agent has learnt, with what the server sends.
+
+    `counted` says whether the server has used what the agent offered last.
+    """
+    learner, survives = experiment.learner, experiment.survives
     _, private = learner.split(learned.params)
-    params = eqx.combine(model, private)
+    params = eqx.combine(sent.model, private)
     fresh = learner.adopt(params)
-    return learned._replace(
+    return Learned(
         params=params,
         target=learned.target if survives.target else fresh.target,
         optimizer=learned.optimizer if survives.optimizer else fresh.optimizer,
+        memory={
+            part: experiment.correction.receive(memory, counted)
+            for part, memory in learned.memory.items()
+        },
     )
+
+
+def offer(experiment: Experiment, learned: Learned) -> Offer:
+    """What leaves an agent: the shared parameters, and what the correction adds to them."""
+    model, _ = experiment.learner.split(learned.params)
+    added = {part: experiment.correction.offer(x) for part, x in learned.memory.items()}
+    return Offer(model, added)
 
 
 def stacked(tree: Any, n: int) -> Any:

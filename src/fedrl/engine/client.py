@@ -19,8 +19,10 @@ from fedrl.engine.agent import (
     agent_keys,
     new_world,
     nothing_seen,
+    offer,
     receive,
     stacked,
+    untrained,
 )
 from fedrl.engine.evaluation import Returns, greedy_returns
 from fedrl.engine.local_work import LocalWork, notice
@@ -29,7 +31,6 @@ from fedrl.engine.state import Environments, Federation, server_keys
 from fedrl.experiment.settings import Experiment
 from fedrl.families.control_family import Constants
 from fedrl.keys import Purpose, replicate_key, with_numbers
-from fedrl.learners.learner import Learned
 from fedrl.learners.personalisation import Normaliser, statistics, with_statistics
 from fedrl.strategies.aggregators import gathered, mean, mean_across
 from fedrl.strategies.corrections import Offer
@@ -92,13 +93,13 @@ class Client:
         family, learner = self.experiment.family, self.experiment.learner
         agents = jnp.arange(self.experiment.agents) if agents is None else agents
 
-        def untrained(key: jax.Array) -> Any:
+        def drawn(key: jax.Array) -> Any:
             return learner.init(key, family.observation_size, family.actions).params
 
         if self.experiment.initialisation == "shared":
-            params = stacked(untrained(jax.random.fold_in(key, 0)), agents.size)
+            params = stacked(drawn(jax.random.fold_in(key, 0)), agents.size)
         else:
-            params = jax.vmap(untrained)(with_numbers(key, agents))
+            params = jax.vmap(drawn)(with_numbers(key, agents))
         # Also where everything else is shared, an embedding is the agent's own from the start.
         key = replicate_key(self.experiment.seed, replicate, Purpose.EMBEDDING)
         return jax.vmap(learner.personal.with_new_embeddings)(params, with_numbers(key, agents))
@@ -110,19 +111,14 @@ class Client:
         model = jax.tree.map(lambda leaf: leaf[0], shared)
         server = self.experiment.strategy.begin(model, learner.parts(model))
 
-        def learned(params: Any) -> Learned:
-            parts = learner.parts(learner.split(params)[0])
-            correction = self.experiment.correction
-            memory = {name: correction.init(part) for name, part in parts.items()}
-            return learner.adopt(params)._replace(memory=memory)
-
         def world(key: jax.Array, constants: Constants) -> World:
             start = family.begin(family.reset(jax.random.fold_in(key, FIRST_RESET)), constants)
             return new_world(family, learner, start)
 
         worlds = jax.vmap(world)(environments.keys.acting, environments.constants)
         n = worlds.steps.shape[0]
-        agents = Agent(jax.vmap(learned)(params), worlds, stacked(nothing_seen(), n))
+        learned = jax.vmap(partial(untrained, self.experiment))(params)
+        agents = Agent(learned, worlds, stacked(nothing_seen(), n))
         rows = stacked(learner.empty(*family.remembered), n)
         zero = jnp.zeros(() if self.experiment.lockstep else (n,), jnp.int32)
         begun = Federation(agents, rows, Clock(zero, zero, zero), server)
@@ -140,18 +136,10 @@ class Client:
 
         `counted` says whether the server has used what the agents offered last.
         """
-        experiment, learner = self.experiment, self.experiment.learner
-
-        def received(learned: Learned) -> Learned:
-            memory = {
-                part: experiment.correction.receive(of_part, counted)
-                for part, of_part in learned.memory.items()
-            }
-            after = receive(learner, experiment.survives, learned, server.sent.model)
-            return after._replace(memory=memory)
-
+        experiment, sent = self.experiment, server.sent
         agents, clock = federation.agents, federation.clock
-        agents = agents._replace(learned=jax.vmap(received)(agents.learned))
+        received = jax.vmap(lambda learned: receive(experiment, learned, sent, counted))
+        agents = agents._replace(learned=received(agents.learned))
         federation = federation._replace(agents=agents, server=server)
         if experiment.survives.replay:
             return federation
@@ -166,13 +154,7 @@ class Client:
 
     def offer(self, federation: Federation) -> Offer:
         """What leaves the agents: the shared parameters, and what the correction adds to them."""
-        learner, correction = self.experiment.learner, self.experiment.correction
-
-        def offered(learned: Learned) -> Offer:
-            model, _ = learner.split(learned.params)
-            return Offer(model, {part: correction.offer(x) for part, x in learned.memory.items()})
-
-        offers: Offer = jax.vmap(offered)(federation.agents.learned)
+        offers: Offer = jax.vmap(partial(offer, self.experiment))(federation.agents.learned)
         return offers
 
     def evaluate(

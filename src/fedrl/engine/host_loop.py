@@ -16,8 +16,9 @@ from fedrl.families.control_family import ControlFamily
 from fedrl.families.gymnasium_making import executed, observed
 from fedrl.files import Array
 from fedrl.keys import Purpose
-from fedrl.learners.learner import Learned, Learner
+from fedrl.learners.learner import Correct, Learned, Learner
 from fedrl.learners.replay import Transition, store
+from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection
 
 if TYPE_CHECKING:
     import gymnasium
@@ -121,9 +122,10 @@ def adapt_in(
 
 
 def host_programs(
-    family: ControlFamily, learner: Learner, keys: Keys
+    family: ControlFamily, learner: Learner, keys: Keys, correction: Correction | None = None
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What is compiled: an action that explores; remembering, and learning when it is due."""
+    plain = correction is None or isinstance(correction, NoCorrection)
 
     @jax.jit
     def act(
@@ -132,9 +134,16 @@ def host_programs(
         draws = learner.acting_draws(jax.random.fold_in(keys.acting, step), family.actions)
         return learner.act(learned.params, observation, noise, draws, updates)
 
-    def update(learned: Learned, rows: jax.Array, stored: jax.Array, number: jax.Array) -> Learned:
+    def update(
+        learned: Learned,
+        rows: jax.Array,
+        stored: jax.Array,
+        number: jax.Array,
+        received: Broadcast | None,
+    ) -> Learned:
         draws = batch_draws(family, learner, keys, number)
-        return improve(family, learner, learned, rows, stored, number, draws)[0]
+        correct = None if plain else Correct(correction, received)
+        return improve(family, learner, learned, rows, stored, number, draws, correct)[0]
 
     def learn(
         learned: Learned,
@@ -144,11 +153,12 @@ def host_programs(
         stored: jax.Array,
         number: jax.Array,
         due: jax.Array,
+        received: Broadcast | None = None,
     ) -> tuple[Learned, jax.Array]:
         learned, row = remember(learner, learned, transition, cut)
         rows = store(rows, row, stored)
         learned = jax.lax.cond(
-            due, lambda: update(learned, rows, stored + 1, number), lambda: learned
+            due, lambda: update(learned, rows, stored + 1, number, received), lambda: learned
         )
         return learned, rows
 

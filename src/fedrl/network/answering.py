@@ -16,12 +16,12 @@ import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.files import locked, read_arrays, write_arrays
-from fedrl.network.client import Work
+from fedrl.network.agent_client import AgentClient, like, named, shapes
 from fedrl.network.deployment import FINISHED
 from fedrl.network.messages import Answer, Array, Instruction
 from fedrl.network.validation import not_finite, why_not
 
-FORMAT = 1
+FORMAT = 2
 # Trainings whose state is kept, the newest: one may want to look back, disks are small.
 KEPT = 3
 
@@ -29,11 +29,11 @@ KEPT = 3
 class Agent:
     """One agent of a federation, in one folder."""
 
-    def __init__(self, folder: Path, work: Work, experiment: str) -> None:
-        """`experiment` is the digest of the settings that `work` follows."""
-        self._folder, self._work, self._experiment = folder, work, experiment
+    def __init__(self, folder: Path, client: AgentClient, experiment: str) -> None:
+        """`experiment` is the digest of the settings that the client follows."""
+        self._folder, self._client, self._experiment = folder, client, experiment
         self._training: str | None = None
-        self._round = 0
+        self._round = self._offered = 0
         self._answer: Answer | None = None
         self._state: Any = None
         self._written: object = None
@@ -49,7 +49,7 @@ class Agent:
                 f"the server trains another experiment ({asked.experiment}) than this agent "
                 f"({self._experiment}): give it the server's experiment.toml"
             )
-        if asked.model and (wrong := why_not(asked.model, self._work.shapes)):
+        if asked.model and (wrong := why_not(asked.model, shapes(self._client.sent))):
             raise FedrlError(f"the server's model cannot be used: {wrong}")
         # Also if another process has worked from this disk since.
         if self._training != asked.training or self._written != self._mark(asked.training):
@@ -62,33 +62,34 @@ class Agent:
                 "server has lost its checkpoints; begin a new training"
             )
         start = time.monotonic()
-        work, state = self._work, self._state
+        client, state, offered = self._client, self._state, self._offered
         # Until the new state is on disk there is none: after an error it is read again.
         self._training = None
+        received = like(client.sent, asked.model) if asked.model else None
         if state is None:
-            state = work.begin(asked.model)
-        elif asked.model:
-            state = work.receive(state, asked.model)
+            state = client.begin(received)
+        elif received is not None:
+            state = client.receive(state, received, asked.counted == offered)
         metrics: dict[str, float] = {}
         if asked.evaluate:
-            state, metrics = work.evaluate(state, asked.trained)
+            state, metrics = client.evaluate(state, asked.trained)
             if wrong := not_finite(metrics):
                 raise FedrlError(f"this agent has diverged before round {asked.round}: {wrong}")
         shared = {}
         if asked.E:
-            state = work.train(state, asked.E, asked.trained, asked.scale)
-            shared = work.shared(state)
-            if wrong := why_not(shared, work.shapes):
+            state = client.work(state, asked.E, asked.trained, asked.scale)
+            shared, offered = named(client.offer(state)), asked.round
+            if wrong := why_not(shared, shapes(client.offered)):
                 raise FedrlError(
                     f"this agent's training has diverged in round {asked.round}: {wrong}"
                 )
         metrics["seconds"] = time.monotonic() - start
         answer = Answer(asked.round, metrics, shared)
-        self._save(asked.training, answer, state)
-        self._training, self._round = asked.training, asked.round
+        self._save(asked.training, answer, state, offered)
+        self._training, self._round, self._offered = asked.training, asked.round, offered
         self._answer, self._state = answer, state
         self._written = self._mark(asked.training)
-        self._note(finished=asked.trained >= self._work.experiment.updates)
+        self._note(finished=asked.trained >= self._client.experiment.updates)
         return answer
 
     def _note(self, *, finished: bool) -> None:
@@ -115,7 +116,8 @@ class Agent:
 
     def _load(self, training: str) -> None:
         """What the disk says; nothing if this training is new to the agent."""
-        self._training, self._round, self._answer, self._state = training, 0, None, None
+        self._training, self._round, self._offered = training, 0, 0
+        self._answer = self._state = None
         self._written = self._mark(training)
         file = self._file(training)
         if not file.exists():
@@ -124,7 +126,8 @@ class Agent:
             arrays = read_arrays(file)
             about = json.loads(str(arrays.pop("about")))
             leaves = [arrays[f"{i:04d}"] for i in range(about["leaves"])]
-            number, metrics = int(about["round"]), about["metrics"]
+            number, offered = int(about["round"]), int(about["offered"])
+            metrics = about["metrics"]
             fits = about["format"] == FORMAT and about["experiment"] == self._experiment
         except Exception:
             self._training = None
@@ -132,22 +135,22 @@ class Agent:
                 f"{file}, the state of this agent, is damaged and cannot be read: move it away, "
                 "and the agent begins anew with the server's model"
             ) from None
-        state = self._work.restore(leaves) if fits else None
+        state = self._client.restore(leaves) if fits else None
         if state is None:
             self._training = None
             raise FedrlError(f"{file} is of another experiment or version of fedrl: move it away")
-        shared = self._work.shared(state) if about["worked"] else {}
-        self._round, self._state = number, state
+        shared = named(self._client.offer(state)) if offered == number else {}
+        self._round, self._offered, self._state = number, offered, state
         self._answer = Answer(number, metrics, shared)
 
-    def _save(self, training: str, answer: Answer, state: Any) -> None:
+    def _save(self, training: str, answer: Answer, state: Any, offered: int) -> None:
         leaves: list[Array] = [np.asarray(x) for x in jax.device_get(jax.tree.leaves(state))]
         about = {
             "format": FORMAT,
             "experiment": self._experiment,
             "round": answer.round,
             "metrics": answer.metrics,
-            "worked": bool(answer.shared),
+            "offered": offered,
             "leaves": len(leaves),
         }
         named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}

@@ -71,6 +71,7 @@ _ASKED = {
     "trained": int,
     "evaluate": bool,
     "scale": float,
+    "counted": int,
 }
 
 

@@ -1,4 +1,4 @@
-"""What one agent does in a round whose environment is anything that Gymnasium can step."""
+"""One agent in an environment of its owner's: anything that Gymnasium can step."""
 
 from functools import cached_property, partial
 from math import inf
@@ -8,21 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.engine.agent import agent_keys, receive
+from fedrl.engine.agent import agent_keys, offer, receive, untrained
 from fedrl.engine.host_loop import actions_of, episode_seed, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
 from fedrl.families.gymnasium_making import make
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
 from fedrl.learners.replay import Transition
-from fedrl.network.client import REPLICATE, NetworkWork, like, restored
-from fedrl.network.messages import Array, Arrays
+from fedrl.network.agent_client import REPLICATE, restored
+from fedrl.network.messages import Array
+from fedrl.network.simulated_client import SimulatedClient, one
+from fedrl.strategies.corrections import Broadcast, Offer
 
 
 class HostState(NamedTuple):
     """An agent between two rounds; the environment itself cannot be kept, its episode ends."""
 
     learned: Learned
+    received: Broadcast
     rows: jax.Array
     steps: jax.Array
     stored: jax.Array
@@ -31,7 +34,7 @@ class HostState(NamedTuple):
     """Since somebody last asked: updates, return collected, episodes."""
 
 
-class GymnasiumWork:
+class GymnasiumClient:
     """An agent in an environment of its owner's; the family only says what it looks like."""
 
     def __init__(self, experiment: Experiment, agent: int, environment: str) -> None:
@@ -44,32 +47,40 @@ class GymnasiumWork:
         limited = spec is not None and spec.max_episode_steps is not None
         self._longest = inf if limited else family.time_limit
         # The first parameters and what is private of them do not depend on the environment.
-        self._simulated = NetworkWork(experiment, agent, None)
+        self._simulated = SimulatedClient(experiment, agent, None)
         keys = agent_keys(experiment.seed, jnp.int32(REPLICATE), jnp.int32(agent))
-        self._act, self._learn = host_programs(family, experiment.learner, keys)
+        programs = host_programs(family, experiment.learner, keys, experiment.correction)
+        self._act, self._learn = programs
         self._greedy = jax.jit(experiment.learner.policy)
 
     @property
-    def shapes(self) -> Arrays:
-        return self._simulated.shapes
+    def sent(self) -> Broadcast:
+        return self._simulated.sent
+
+    @property
+    def offered(self) -> Offer:
+        return self._simulated.offered
 
     @cached_property
     def _receive(self) -> Any:
-        return jax.jit(partial(receive, self.experiment.learner, self.experiment.survives))
+        return jax.jit(partial(receive, self.experiment))
 
-    def begin(self, model: Arrays) -> HostState:
-        learner, family = self.experiment.learner, self.experiment.family
-        params = jax.tree.map(lambda leaf: leaf[0], self._simulated.first(model))
-        rows, zero = learner.empty(*family.remembered), jnp.int32(0)
-        return HostState(learner.adopt(params), rows, zero, zero, zero, jnp.zeros(3))
+    def begin(self, received: Broadcast | None) -> HostState:
+        experiment, family = self.experiment, self.experiment.family
+        params = one(self._simulated.first(received))
+        if received is None:
+            shared, _ = experiment.learner.split(params)
+            received = experiment.strategy.begin(shared, experiment.learner.parts(shared)).sent
+        rows, zero = experiment.learner.empty(*family.remembered), jnp.int32(0)
+        learned = untrained(experiment, params)
+        return HostState(learned, received, rows, zero, zero, zero, jnp.zeros(3))
 
-    def receive(self, state: HostState, model: Arrays) -> HostState:
-        shared, _ = self.experiment.learner.split(state.learned.params)
-        learned = self._receive(state.learned, model=like(shared, model))
+    def receive(self, state: HostState, received: Broadcast, counted: bool) -> HostState:
+        learned = self._receive(state.learned, received, counted)
         stored = state.stored if self.experiment.survives.replay else jnp.int32(0)
-        return state._replace(learned=learned, stored=stored)
+        return state._replace(learned=learned, received=received, stored=stored)
 
-    def train(self, state: HostState, E: int, trained: int, scale: float) -> HostState:
+    def work(self, state: HostState, E: int, trained: int, scale: float) -> HostState:
         """E updates or episodes; before the first one the memory is filled."""
         learner = self.experiment.learner
         learned, rows = state.learned, state.rows
@@ -94,7 +105,8 @@ class GymnasiumWork:
             done += due if by_update else over
             # The end of the round cuts the episode off, too.
             learned, rows = self._learn(
-                *(learned, rows, Transition(*what), over or done == E), *(stored, learnt, due)
+                *(learned, rows, Transition(*what), over or done == E),
+                *(stored, learnt, due, state.received),
             )
             stored, updates, seen = stored + 1, updates + due, after
             if over:
@@ -102,6 +114,7 @@ class GymnasiumWork:
                 seen, noise = reset(self.env), self._noise()
         return HostState(
             learned,
+            state.received,
             rows,
             steps=jnp.int32(steps),
             stored=jnp.int32(stored),
@@ -109,8 +122,8 @@ class GymnasiumWork:
             met=jnp.array([updates, collected, episodes]),
         )
 
-    def shared(self, state: HostState) -> Arrays:
-        return self._simulated.named(jax.tree.map(lambda x: x[None], state.learned.params))
+    def offer(self, state: HostState) -> Offer:
+        return offer(self.experiment, state.learned)
 
     def evaluate(self, state: HostState, trained: int) -> tuple[HostState, dict[str, float]]:
         experiment = self.experiment
@@ -134,7 +147,7 @@ class GymnasiumWork:
         return state._replace(met=jnp.zeros(3)), metrics
 
     def restore(self, leaves: list[Array]) -> HostState | None:
-        state: HostState | None = restored(self.begin({}), leaves)
+        state: HostState | None = restored(self.begin(None), leaves)
         return state
 
     def _seed(self, *numbers: int) -> int:

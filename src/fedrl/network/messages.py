@@ -47,8 +47,10 @@ class Instruction:
     """Whether to play the model in the agent's environment first."""
     scale: float = 1.0
     """Factor on the step size (tables)."""
+    counted: int = 0
+    """The last round in which the server used what this agent offered; 0: none yet."""
     model: Arrays = field(default_factory=dict)
-    """The shared leaves; none: begin with your own."""
+    """The shared leaves, and what the correction adds; none: begin with your own."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Answer:
     metrics: dict[str, float]
     """Numbers, by the names in METRICS."""
     shared: Arrays = field(default_factory=dict)
-    """The shared leaves; none after a round without work."""
+    """The shared leaves, and what the correction adds; none after a round without work."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What one agent of QAvg or PAvg does in a round."""
+"""One agent with a table, in an environment whose dynamics it knows; 64-bit numbers."""
 
 from functools import cached_property, partial
 from pathlib import Path
@@ -9,22 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.network.client import REPLICATE, restored
-from fedrl.network.messages import Array, Arrays
-from fedrl.strategies.strategy import ALL, PLAIN
+from fedrl.network.agent_client import REPLICATE, restored
+from fedrl.network.messages import Array
+from fedrl.strategies.corrections import Broadcast, Offer
+from fedrl.strategies.strategy import Strategy
 from fedrl.tabular.exact.mdp import MDPs, objective
 from fedrl.tabular.experiment import TabularExperiment
-from fedrl.tabular.learners import Agents
+from fedrl.tabular.learners import TabularLearner
 from fedrl.tabular.replicates import agent_keys, draw_tables
-from fedrl.tabular.rounds import Round, local_phase
+from fedrl.tabular.rounds import Round, begin, local_phase, offer, receive
 
 TABLE = "table"
 
 
-class TableWork:
-    """An agent with a table and an environment of known dynamics; 64-bit numbers."""
+class TableClient:
+    """An agent of an algorithm on tables: one lane of the rounds in `fedrl.tabular`."""
 
     def __init__(self, experiment: TabularExperiment, agent: int, mdp: Path | None = None) -> None:
+        """`mdp`: a file with the transition probabilities of its owner's environment."""
         self.experiment, self.agent = experiment, agent
         self._own = None if mdp is None else _transitions(mdp, experiment.family)
 
@@ -41,45 +43,58 @@ class TableWork:
             gamma=jnp.float64(family.gamma),
         )
 
+    @cached_property
+    def sent(self) -> Broadcast:
+        return sent_by_server(self.experiment)
+
     @property
-    def shapes(self) -> Arrays:
-        family = self.experiment.family
-        return {TABLE: np.zeros((family.states, family.actions))}
+    def offered(self) -> Offer:
+        return Offer(*self.sent)
 
-    def begin(self, model: Arrays) -> Agents:
+    def begin(self, received: Broadcast | None) -> Round:
         with jax.enable_x64(True):
-            table = model[TABLE] if model else first_table(self.experiment)
-            private = self.experiment.learner.start(self._mdps, self._keys)
-            return Agents(jnp.asarray(table)[..., None], private)
+            table = first_table(self.experiment) if received is None else received.model[TABLE]
+            experiment, init = self.experiment, jnp.asarray(table)[..., None]
+            at = begin(experiment.learner, experiment.strategy, init, 1, self._mdps, self._keys)
+            return at if received is None else _with(at, received)
 
-    def receive(self, state: Agents, model: Arrays) -> Agents:
+    def receive(self, state: Round, received: Broadcast, counted: bool) -> Round:
         with jax.enable_x64(True):
-            return state._replace(table=jnp.asarray(model[TABLE])[..., None])
+            return receive(self.experiment.correction, _with(state, received), 1, counted)
 
-    def train(self, state: Agents, E: int, trained: int, scale: float) -> Agents:
+    def work(self, state: Round, E: int, trained: int, scale: float) -> Round:
         with jax.enable_x64(True):
             numbers = (jnp.int64(trained), jnp.int64(E), jnp.float64(self.experiment.lr * scale))
-            learner = self.experiment.learner
-            done: Agents = _local_phase(learner, state, self._mdps, self._keys, *numbers)
+            learner, strategy = self.experiment.learner, self.experiment.strategy
+            done: Round = _worked(learner, strategy, state, self._mdps, self._keys, *numbers)
             return done
 
-    def shared(self, state: Agents) -> Arrays:
-        return {TABLE: np.asarray(state.table)[..., 0]}
+    def offer(self, state: Round) -> Offer:
+        offered = offer(self.experiment.correction, state)
+        model, correction = jax.tree.map(lambda x: x[..., 0], offered)
+        return Offer({TABLE: model}, correction)
 
-    def evaluate(self, state: Agents, trained: int) -> tuple[Agents, dict[str, float]]:
+    def evaluate(self, state: Round, trained: int) -> tuple[Round, dict[str, float]]:
         with jax.enable_x64(True):
-            found = _objective(self.experiment.learner, state.table, self._mdps)
+            found = _objective(self.experiment.learner, state.agents.table, self._mdps)
             return state, {"objective": float(found[0])}
 
-    def restore(self, leaves: list[Array]) -> Agents | None:
+    def restore(self, leaves: list[Array]) -> Round | None:
         with jax.enable_x64(True):
-            state: Agents | None = restored(self.begin({}), leaves)
+            state: Round | None = restored(self.begin(None), leaves)
             return state
 
     @cached_property
     def _keys(self) -> jax.Array:
         keys = agent_keys(self.experiment.agents, self.experiment.seed, REPLICATE)
         return keys[self.agent : self.agent + 1]
+
+
+def _with(at: Round, received: Broadcast) -> Round:
+    """A state that knows what the server has sent; replicates last."""
+    sent = Broadcast(received.model[TABLE], received.correction)
+    lane = jax.tree.map(lambda x: jnp.asarray(x)[..., None], sent)
+    return at._replace(server=at.server._replace(sent=lane))
 
 
 def first_table(experiment: TabularExperiment) -> Array:
@@ -97,27 +112,33 @@ def first_table(experiment: TabularExperiment) -> Array:
         return table
 
 
+def sent_by_server(experiment: TabularExperiment) -> Broadcast:
+    """What the server of an experiment sends to an agent, without numbers."""
+    at = TableClient(experiment, 0).begin(None)
+    model, correction = jax.tree.map(lambda x: jax.eval_shape(lambda: x[..., 0]), at.server.sent)
+    return Broadcast({TABLE: model}, correction)
+
+
 @partial(jax.jit, static_argnums=0)
-def _objective(learner: Any, table: jax.Array, mdps: MDPs) -> jax.Array:
+def _objective(learner: TabularLearner, table: jax.Array, mdps: MDPs) -> jax.Array:
     return objective(mdps, learner.policy(table))
 
 
-@partial(jax.jit, static_argnums=0)
-def _local_phase(
-    learner: Any,
-    agents: Agents,
+@partial(jax.jit, static_argnums=(0, 1))
+def _worked(
+    learner: TabularLearner,
+    strategy: Strategy,
+    at: Round,
     mdps: MDPs,
     keys: jax.Array,
     first: jax.Array,
     E: jax.Array,
     lr: jax.Array,
-) -> Agents:
-    server = PLAIN.begin(agents.table, {ALL: agents.table})
-    at = Round(agents, (), server)
-    after = local_phase(
-        learner, PLAIN.correction, at, mdps, keys, lambda _: lr[None], first, first + E
+) -> Round:
+    last = first + E
+    return local_phase(
+        learner, strategy.correction, at, mdps, keys, lambda _: lr[None], first, last
     )
-    return after.agents
 
 
 def _transitions(file: Path, family: Any) -> Array:

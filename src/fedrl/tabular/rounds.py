@@ -6,7 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer
@@ -16,9 +18,15 @@ from fedrl.tabular.exact.mdp import MDPs, objective
 from fedrl.tabular.learners import Agents, TabularLearner
 
 Tree = TypeVar("Tree")
+Number = TypeVar("Number", jax.Array, NDArray[np.float64])
 
 # The step size decays when a round improves the objective by less than this part of it.
 PLATEAU = 1e-3
+
+
+def gain_over_plateau(one_ago: Number, two_ago: Number) -> Number:
+    """How much more the objective has gained in a round than it does at a plateau."""
+    return one_ago - two_ago - PLATEAU * two_ago
 
 
 class Plan(NamedTuple):
@@ -98,27 +106,32 @@ def local_phase(
     return Round(learner.end(worked, mdps), memory, at.server)
 
 
+def offer(correction: Correction, at: Round) -> Offer:
+    """What agents offer; lanes last."""
+    return Offer(at.agents.table, {ALL: over_lanes(correction.offer)(at.memory)})
+
+
+def receive(correction: Correction, at: Round, agents: int, counted: bool | jax.Array) -> Round:
+    """Give the agents what the server has sent; `counted`: whether it has used their offers."""
+    table = to_every_agent(at.server.sent.model, agents)
+    memory = over_lanes(partial(correction.receive, counted=counted))(at.memory)
+    return Round(at.agents._replace(table=table), memory, at.server)
+
+
 def communicate(strategy: Strategy, at: Round, agents: int, keys: jax.Array) -> Round:
     """The server's step on what the agents offer, and what they receive; `keys` are its own."""
     everybody = jnp.arange(agents)
 
-    def serve(server: ServerState, table: jax.Array, extra: Any, key: jax.Array) -> ServerState:
+    def serve(server: ServerState, offers: Offer, key: jax.Array) -> ServerState:
         key = jax.random.fold_in(key, server.rounds)
-        offers = Offer(table, {ALL: extra})
         return strategy.step(server, offers, Communication(server.sent.model, everybody, key))
-
-    extra = over_lanes(strategy.correction.offer)(at.memory)
 
     def agents_first(x: jax.Array) -> jax.Array:
         return jnp.moveaxis(agents_and_replicates(x, agents), -2, 0)
 
-    offers: tuple[jax.Array, Any] = jax.tree.map(agents_first, (at.agents.table, extra))
-    axes = (-1, -1, -1, 0)
-    table, extra = offers
-    server = jax.vmap(serve, in_axes=axes, out_axes=-1)(at.server, table, extra, keys)
-    table = to_every_agent(server.sent.model, agents)
-    memory = over_lanes(partial(strategy.correction.receive, counted=True))(at.memory)
-    return Round(at.agents._replace(table=table), memory, server)
+    offers: Offer = jax.tree.map(agents_first, offer(strategy.correction, at))
+    server = jax.vmap(serve, in_axes=(-1, -1, 0), out_axes=-1)(at.server, offers, keys)
+    return receive(strategy.correction, at._replace(server=server), agents, True)
 
 
 def begin(
@@ -216,7 +229,7 @@ def train(
 
     def one_round(r: jax.Array, carry: _Carry) -> _Carry:
         one_ago, two_ago = carry.before
-        plateau = (r > 2) & (one_ago - two_ago < PLATEAU * two_ago)
+        plateau = (r > 2) & (gain_over_plateau(one_ago, two_ago) < 0)
         scale = jnp.where(plateau, carry.scale * plan.decay, carry.scale)
 
         table = carry.at.agents.table

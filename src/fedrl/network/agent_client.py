@@ -1,0 +1,87 @@
+"""One agent's side of a round, wherever its environment is, and how its arrays are named."""
+
+from typing import Any, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl.network.messages import Array, Arrays
+from fedrl.runs.run_directory import named_leaves
+from fedrl.strategies.corrections import Broadcast, Offer
+
+# A federation over a network is one repetition.
+REPLICATE = 0
+# Before the names of what a correction adds to the model.
+CORRECTION = "correction/"
+
+Sent = TypeVar("Sent", Broadcast, Offer)
+
+
+class AgentClient(Protocol):
+    """An agent's algorithm. States are trees of arrays; models and offers are those of its own."""
+
+    @property
+    def experiment(self) -> Any:
+        """What is trained."""
+
+    @property
+    def sent(self) -> Broadcast:
+        """What the server sends, without numbers."""
+
+    @property
+    def offered(self) -> Offer:
+        """What the agent offers, without numbers."""
+
+    def begin(self, received: Broadcast | None) -> Any:
+        """An agent that has not learned yet; from its own first parameters if nothing was sent."""
+
+    def receive(self, state: Any, received: Broadcast, counted: bool) -> Any:
+        """The agent with what the server sends; `counted`: whether its last offer was used."""
+
+    def work(self, state: Any, E: int, trained: int, scale: float) -> Any:
+        """E units of local work."""
+
+    def offer(self, state: Any) -> Offer:
+        """What leaves the agent."""
+
+    def evaluate(self, state: Any, trained: int) -> tuple[Any, dict[str, float]]:
+        """How good the model is here, and what the agent met since it was last asked."""
+
+    def restore(self, leaves: list[Array]) -> Any | None:
+        """The state from its leaves; None if they are not of such a state."""
+
+
+def named(content: Broadcast | Offer) -> Arrays:
+    """The arrays of what is sent or offered, by name."""
+    added = {CORRECTION + name: leaf for name, leaf in named_leaves(content.correction).items()}
+    arrays = {**named_leaves(content.model), **added}
+    return {name: np.asarray(leaf) for name, leaf in arrays.items()}
+
+
+def names(content: Broadcast | Offer) -> list[str]:
+    """The names that `named` gives, in order."""
+    added = [CORRECTION + name for name in named_leaves(content.correction)]
+    return [*named_leaves(content.model), *added]
+
+
+def shapes(content: Broadcast | Offer) -> Arrays:
+    """Arrays like those that `named` gives; their numbers mean nothing."""
+    leaves = jax.tree.leaves(content)
+    empty = [np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+    return dict(zip(names(content), empty, strict=True))
+
+
+def like(content: Sent, arrays: Arrays) -> Sent:
+    """Named arrays as a tree of the given structure."""
+    leaves = [jnp.asarray(arrays[name]) for name in names(content)]
+    filled: Sent = jax.tree.unflatten(jax.tree.structure(content), leaves)
+    return filled
+
+
+def restored(like: Any, leaves: list[Array]) -> Any | None:
+    """Leaves as a tree like the one given; None if they do not fit."""
+    wanted = [(x.shape, x.dtype) for x in jax.tree.leaves(like)]
+    if wanted != [(x.shape, x.dtype) for x in leaves]:
+        return None
+    return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(x) for x in leaves])
