@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from fedrl.network.client import NetworkWork
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict
 
@@ -15,7 +16,6 @@ from fedrl.experiment.settings import Experiment
 from fedrl.network import flower_records as records
 from fedrl.network import server_loop as rounds
 from fedrl.network.answering import Agent
-from fedrl.network.client import NetworkWork
 from fedrl.network.deployment import Deployment
 from fedrl.network.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
 from fedrl.network.record import Record, training_of

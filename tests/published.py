@@ -9,7 +9,7 @@ from fedrl.engine.programs import Programs
 from fedrl.experiment.toml import to_toml
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.personalisation import Personal
-from fedrl.runs.run_directory import named_leaves
+from fedrl.trees import named_leaves
 from probes import Pendulum
 from tiny import LEARNER, TINY
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedrl.network.client import NetworkWork
 
 import gymnasium_worlds
 from fedrl import Experiment
@@ -18,7 +19,6 @@ from fedrl.families import gymnasium
 from fedrl.families.gymnasium_host import hall
 from fedrl.learners import DQN
 from fedrl.learners.replay import unpack
-from fedrl.network.client import NetworkWork
 from fedrl.network.gymnasium_client import GymnasiumWork
 from fedrl.progress import Silence
 from fedrl.runs import checkpoint

@@ -10,11 +10,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from fedrl.network.client import NetworkWork
 
 from fedrl import files
 from fedrl.errors import FedrlError
 from fedrl.network.answering import KEPT, Agent
-from fedrl.network.client import NetworkWork
 from fedrl.network.messages import Instruction, to_bytes
 from fedrl.network.table_client import TableWork
 from fedrl.tabular.experiment import TABULAR_PRESETS

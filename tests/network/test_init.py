@@ -17,6 +17,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from fedrl.network.client import NetworkWork
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedrl.cli.main import main
@@ -25,7 +26,6 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.toml import read_settings, to_toml
 from fedrl.network import init as init_module
 from fedrl.network import templates
-from fedrl.network.client import NetworkWork
 from fedrl.network.deployment import AgentSettings, Deployment, Folder
 from fedrl.network.experiments import ModelSize, model_size, read_experiment
 from fedrl.network.flower_records import telling

@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedrl.network.client import NetworkWork
 
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.errors import FedrlError
 from fedrl.experiment.presets import PRESETS
 from fedrl.experiment.settings import Evaluation
 from fedrl.network.answering import Agent
-from fedrl.network.client import NetworkWork
 from fedrl.network.messages import METRICS, Answer, Instruction, Refusal, from_bytes, to_bytes
 from fedrl.network.socket import ask_worker, listen, serve
 from fedrl.network.table_client import TableWork
 from fedrl.network.validation import why_not_answer
-from fedrl.runs.run_directory import named_leaves
 from fedrl.tabular.experiment import TABULAR_PRESETS
+from fedrl.trees import named_leaves
 from in_process import flowers_bytes, from_flowers_bytes, records, to_agent, to_server
 
 ARRAYS = {

@@ -10,11 +10,11 @@ import fedrl
 from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Evaluation, Survives
 from fedrl.learners.memory import Memory
-from fedrl.runs.run_directory import named_leaves
 from fedrl.strategies.private import Private
 from fedrl.strategies.robust import Median
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
+from fedrl.trees import named_leaves
 from in_process import Federation
 from published import EVERYTHING, PENDULUM, models
 from tiny import LEARNER, TINY

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from fedrl import FedrlError
 from fedrl.engine.host_loop import Adapted
 from fedrl.learners import replay
-from fedrl.runs.run_directory import named_leaves
+from fedrl.trees import named_leaves
 from published import PENDULUM, PERSONAL, is_private, models, publish, same_bits
 from tiny import LEARNER, TINY
 

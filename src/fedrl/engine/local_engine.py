@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedrl.engine.client import Client
 from fedrl.engine.local_work import LocalWork, notice, repeat
-from fedrl.engine.simulated_time import after_round, next_to_arrive, rebased
+from fedrl.engine.simulated_time import after_round, next_to_arrive
 from fedrl.engine.state import (
     Environments,
     Federation,
@@ -21,6 +21,7 @@ from fedrl.engine.state import (
 )
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.corrections import Offer
+from fedrl.strategies.staleness import rebased
 from fedrl.strategies.strategy import ServerState
 
 
@@ -61,7 +62,9 @@ class LocalEngine(Client):
         if not everybody:
             offers = select(offers, who)
         if timing.arrivals:
-            offers = rebased(offers, select(federation.underway, who), federation.server, timing)
+            begun, server = select(federation.underway, who), federation.server
+            stale = server.rounds - begun.round
+            offers = rebased(offers, begun.received, stale, server.sent, timing.staleness)
         server = self.serve(offers, federation.server, environments.server, who)
         after = self.receive(federation, server, environments)
         if timing.arrivals and not everybody:

@@ -28,6 +28,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
 from fedrl.strategies.strategy import ServerState
+from fedrl.trees import fits
 
 SEEDS, AGENTS = "seeds", "agents"
 
@@ -231,8 +232,7 @@ class Sharded:
 
     def matches(self, leaves: list[Array]) -> bool:
         """Whether these could be what `export` gave for this experiment."""
-        wanted = [(shape.shape, shape.dtype) for shape in jax.tree.leaves(self._shapes())]
-        return wanted == [(leaf.shape, leaf.dtype) for leaf in leaves]
+        return fits(self._shapes(), leaves)
 
     def diverged(self) -> Diverged:
         """Which agents have met what is not finite."""

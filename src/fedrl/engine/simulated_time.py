@@ -1,4 +1,4 @@
-"""The simulated clock: how long agents take, who arrives next, and what a late offer counts."""
+"""The simulated clock: how long agents take, and who arrives next."""
 
 from typing import Any
 
@@ -9,8 +9,7 @@ from fedrl.engine.state import Environments, Federation, Pace, Underway
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.timing import Timing
 from fedrl.keys import Purpose, replicate_key, with_numbers
-from fedrl.strategies.corrections import Broadcast, Offer
-from fedrl.strategies.strategy import ServerState
+from fedrl.strategies.corrections import Broadcast
 
 
 def draw_pace(experiment: Experiment, replicate: jax.Array, agents: jax.Array) -> Any:
@@ -54,19 +53,6 @@ def first_underway(
 def next_to_arrive(underway: Underway, arrivals: int) -> jax.Array:
     """The numbers of the agents that arrive first, ascending; of equal ones the first numbers."""
     return jnp.sort(jnp.argsort(underway.due, stable=True)[:arrivals])
-
-
-def rebased(offers: Offer, underway: Underway, server: ServerState, timing: Timing) -> Offer:
-    """Offers as changes of the model that the server has now, weighted by their staleness."""
-    stale = (server.rounds - underway.round).astype(jnp.float32)
-    weights = (1.0 + stale) ** -timing.staleness
-
-    def moved(model: jax.Array, offered: jax.Array, received: jax.Array) -> jax.Array:
-        weight = weights.reshape(-1, *(1,) * model.ndim).astype(model.dtype)
-        return model + weight * (offered - received)
-
-    model = jax.tree.map(moved, server.sent.model, offers.model, underway.received.model)
-    return Offer(model, offers.correction)
 
 
 def after_round(

@@ -33,6 +33,7 @@ from fedrl.engine.state import Federation
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
 from fedrl.learners.dqn import DQN
+from fedrl.trees import fits
 
 Done = Callable[[float], None]
 Result = TypeVar("Result")
@@ -240,8 +241,7 @@ class Replicates:
 
     def matches(self, leaves: list[Array]) -> bool:
         """Whether these could be what `export` gave for this experiment."""
-        wanted = [(shape.shape, shape.dtype) for shape in jax.tree.leaves(self._shapes())]
-        return wanted == [(leaf.shape, leaf.dtype) for leaf in leaves]
+        return fits(self._shapes(), leaves)
 
     def diverged(self) -> Diverged:
         """Which agents have met what is not finite."""

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.network.messages import Array, Arrays
-from fedrl.runs.run_directory import named_leaves
 from fedrl.strategies.corrections import Broadcast, Offer
+from fedrl.trees import named_leaves
 
 # A federation over a network is one repetition.
 REPLICATE = 0
@@ -77,11 +77,3 @@ def like(content: Sent, arrays: Arrays) -> Sent:
     leaves = [jnp.asarray(arrays[name]) for name in names(content)]
     filled: Sent = jax.tree.unflatten(jax.tree.structure(content), leaves)
     return filled
-
-
-def restored(like: Any, leaves: list[Array]) -> Any | None:
-    """Leaves as a tree like the one given; None if they do not fit."""
-    wanted = [(x.shape, x.dtype) for x in jax.tree.leaves(like)]
-    if wanted != [(x.shape, x.dtype) for x in leaves]:
-        return None
-    return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(x) for x in leaves])

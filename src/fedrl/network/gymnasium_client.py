@@ -15,10 +15,11 @@ from fedrl.families.gymnasium_making import make
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
 from fedrl.learners.replay import Transition
-from fedrl.network.agent_client import REPLICATE, restored
+from fedrl.network.agent_client import REPLICATE
 from fedrl.network.messages import Array
 from fedrl.network.simulated_client import SimulatedClient, one
 from fedrl.strategies.corrections import Broadcast, Offer
+from fedrl.trees import refilled
 
 
 class HostState(NamedTuple):
@@ -147,7 +148,7 @@ class GymnasiumClient:
         return state._replace(met=jnp.zeros(3)), metrics
 
     def restore(self, leaves: list[Array]) -> HostState | None:
-        state: HostState | None = restored(self.begin(None), leaves)
+        state: HostState | None = refilled(self.begin(None), leaves)
         return state
 
     def _seed(self, *numbers: int) -> int:

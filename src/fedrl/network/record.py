@@ -20,10 +20,11 @@ from fedrl.network.messages import Answer, Arrays
 from fedrl.network.missed import Missed, read_missed, write_missed
 from fedrl.network.server_side import NetworkTraining, Planned, TableTraining
 from fedrl.runs import metrics
-from fedrl.runs.run_directory import RunDirectory, named_leaves
+from fedrl.runs.run_directory import RunDirectory
 from fedrl.runs.tracking import tracked
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.trackers.tracker import Tracker
+from fedrl.trees import named_leaves
 
 TRAINING, COSTS = "training", "communication.csv"
 COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"

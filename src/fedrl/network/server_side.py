@@ -17,13 +17,13 @@ from fedrl.keys import Purpose, replicate_key
 from fedrl.network.client import REPLICATE, like
 from fedrl.network.messages import Array, Arrays
 from fedrl.network.table_client import TABLE, first_table
-from fedrl.runs.run_directory import named_leaves
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.private import Private
 from fedrl.tabular.exact.lanes import mean_over_agents
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
 from fedrl.tabular.rounds import PLATEAU
+from fedrl.trees import named_leaves
 
 # How far answers may be from the model where nothing is known of the learner's steps.
 UNKNOWN = 1000.0

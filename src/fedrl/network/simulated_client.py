@@ -16,10 +16,11 @@ from fedrl.engine.state import Environments, Federation
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.timing import Timing
-from fedrl.network.agent_client import REPLICATE, restored
+from fedrl.network.agent_client import REPLICATE
 from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.strategies.strategy import PLAIN
+from fedrl.trees import refilled
 
 
 class SimulatedClient:
@@ -106,7 +107,7 @@ class SimulatedClient:
     def restore(self, leaves: list[Array]) -> Federation | None:
         # Without tracing what is kept in this object: a tracer must not stay in it.
         shapes = jax.eval_shape(self._client.begin, self._first, self._environment)
-        state: Federation | None = restored(shapes, leaves)
+        state: Federation | None = refilled(shapes, leaves)
         return state
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.network.agent_client import REPLICATE, restored
+from fedrl.network.agent_client import REPLICATE
 from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.strategies.strategy import Strategy
@@ -18,6 +18,7 @@ from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.learners import TabularLearner
 from fedrl.tabular.replicates import agent_keys, draw_tables
 from fedrl.tabular.rounds import Round, begin, local_phase, offer, receive
+from fedrl.trees import refilled
 
 TABLE = "table"
 
@@ -81,7 +82,7 @@ class TableClient:
 
     def restore(self, leaves: list[Array]) -> Round | None:
         with jax.enable_x64(True):
-            state: Round | None = restored(self.begin(None), leaves)
+            state: Round | None = refilled(self.begin(None), leaves)
             return state
 
     @cached_property

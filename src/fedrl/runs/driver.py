@@ -16,9 +16,10 @@ from fedrl.engine.plan import Leg, plan
 from fedrl.engine.programs import Record
 from fedrl.errors import FedrlError
 from fedrl.runs import checkpoint, metrics
-from fedrl.runs.run_directory import RunDirectory, named_leaves
+from fedrl.runs.run_directory import RunDirectory
 from fedrl.runs.tracking import tracked
 from fedrl.trackers.tracker import Tracker
+from fedrl.trees import named_leaves
 
 # Checkpoints take at most this share of the time.
 CHECKPOINT_SHARE = 0.05

@@ -28,7 +28,8 @@ from fedrl.runs.adaptation import (
 )
 from fedrl.runs.launch import begin, go_on
 from fedrl.runs.metrics import COLUMNS, DTYPES
-from fedrl.runs.run_directory import RunDirectory, named_leaves
+from fedrl.runs.run_directory import RunDirectory
+from fedrl.trees import named_leaves
 
 if TYPE_CHECKING:
     import gymnasium

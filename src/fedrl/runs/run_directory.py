@@ -43,6 +43,7 @@ from fedrl.files import (
 from fedrl.runs import metrics
 from fedrl.runs.about import DECISIVE, about, changes, promises_bits
 from fedrl.runs.stored import Looks, stored_experiment
+from fedrl.trees import named_leaves
 
 EXPERIMENT, ABOUT, METRICS, MODELS = "experiment.toml", "about.json", "metrics.csv", "models.npz"
 START, THETAS, SECONDS = "start.npz", "thetas", "seconds.txt"
@@ -313,9 +314,3 @@ def _digest(*described: Any) -> str:
         for part in [one] if isinstance(one, str) else one.values():
             digest.update(part.encode() if isinstance(part, str) else np.asarray(part).tobytes())
     return digest.hexdigest()[:8]
-
-
-def named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree under the names of their places, in the order of the tree."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
