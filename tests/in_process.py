@@ -7,19 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from fedrl.network.client import NetworkWork
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict
 
 from fedrl.errors import FedrlError
-from fedrl.experiment.settings import Experiment
 from fedrl.network import flower_records as records
-from fedrl.network import server_loop as rounds
+from fedrl.network import server, synchronous
+from fedrl.network.agent_client import named
 from fedrl.network.answering import Agent
-from fedrl.network.deployment import Deployment
+from fedrl.network.deployment import AgentSettings, Deployment
+from fedrl.network.kinds import agent_of, server_of
 from fedrl.network.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
-from fedrl.network.record import Record, training_of
-from fedrl.network.table_client import TableWork
+from fedrl.network.record import Record
+from fedrl.network.server_loop import train
 
 
 def flowers_bytes(content):
@@ -98,7 +98,8 @@ class Clock:
         self.now = 0.0
         self.waits = []
         """Called after each wait."""
-        monkeypatch.setattr(rounds, "time", SimpleNamespace(sleep=self.sleep))
+        for module in (server, synchronous):
+            monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self.sleep))
 
     def __call__(self):
         return self.now
@@ -109,14 +110,14 @@ class Clock:
             wait()
 
 
-def work_of(experiment, agent):
-    kind = NetworkWork if isinstance(experiment, Experiment) else TableWork
-    return kind(experiment, agent, None)
+def client_of(experiment, agent, **described):
+    """An agent's client, as its owner describes it."""
+    return agent_of(experiment, AgentSettings(agent, "server:1", **described), Path())
 
 
 def agents_of(experiment, folder: Path):
     return {
-        i: Agent(folder / f"agent {i}", work_of(experiment, i), experiment.digest)
+        i: Agent(folder / f"agent {i}", client_of(experiment, i), experiment.digest)
         for i in range(experiment.agents)
     }
 
@@ -126,14 +127,19 @@ class Federation:
 
     def __init__(self, experiment, folder: Path, agents=None, clock=None, **deployment):
         self.log: list[str] = []
-        self.training = training_of(experiment)
-        self.record = Record(folder / "runs", self.training, folder / "status.json")
+        self.side = server_of(experiment)
+        self.record = Record(folder / "runs", self.side, folder / "status.json")
         self.path = self.record.path
         self.transport = InProcess(agents_of(experiment, folder) if agents is None else agents)
         deployment = Deployment(**({"quorum": 1, "gathering": 0.01} | deployment))
-        given = (self.training, self.transport, self.record, deployment, self.log.append)
-        self.server = rounds.Server(*given, **({} if clock is None else {"clock": clock}))
+        given = (self.side, self.transport, self.record, deployment, self.log.append)
+        self.server = server.Server(*given, **({} if clock is None else {"clock": clock}))
+
+    @property
+    def first(self):
+        """The arrays that agents are sent first."""
+        return named(self.side.begin().sent)
 
     def run(self):
-        self.server.run()
+        train(self.server)
         return self

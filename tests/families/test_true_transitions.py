@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrl.network.client import NetworkWork
 
 import gymnasium_worlds
 from fedrl import Experiment
@@ -19,7 +18,8 @@ from fedrl.families import gymnasium
 from fedrl.families.gymnasium_host import hall
 from fedrl.learners import DQN
 from fedrl.learners.replay import unpack
-from fedrl.network.gymnasium_client import GymnasiumWork
+from fedrl.network.gymnasium_client import GymnasiumClient
+from fedrl.network.simulated_client import SimulatedClient
 from fedrl.progress import Silence
 from fedrl.runs import checkpoint
 from fedrl.runs.driver import carry_out
@@ -217,10 +217,10 @@ def test_an_agent_of_a_federation_learns_from_what_has_happened(log, tmp_path, c
 
 def test_an_agent_of_a_federation_that_is_started_again_begins_a_new_episode(log):
     experiment = replace(EXPERIMENT, survives=Survives(replay=False))
-    work = NetworkWork(experiment, 0, None)
+    work = SimulatedClient(experiment, 0, None)
     model = {}
     for kind in (EXPERIMENT, experiment):
-        work = NetworkWork(kind, 0, None)
+        work = SimulatedClient(kind, 0, None)
         state = work.begin(model)
         for _ in range(3):
             state = work.train(state, 3, 0, 1.0)
@@ -233,7 +233,7 @@ def test_an_agent_of_a_federation_that_is_started_again_begins_a_new_episode(log
 def test_an_agent_in_an_environment_of_its_own_learns_from_what_has_happened(log):
     for unit in ("updates", "episodes"):
         log.clear()
-        work = GymnasiumWork(replace(EXPERIMENT, unit=unit), 0, "gymnasium_worlds:Recorded")
+        work = GymnasiumClient(replace(EXPERIMENT, unit=unit), 0, "gymnasium_worlds:Recorded")
         state = work.begin({})
         for _ in range(4):
             state = work.train(state, 3, 0, 1.0)

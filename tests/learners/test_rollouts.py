@@ -19,7 +19,7 @@ from fedrl.experiment.settings import Survives
 from fedrl.families import CartPoles
 from fedrl.learners.personalisation import Personal
 from fedrl.learners.ppo import PPO, advantages
-from fedrl.network.gymnasium_client import GymnasiumWork
+from fedrl.network.gymnasium_client import GymnasiumClient
 from probes import EndedOrCutOff, Endless
 from tiny import TINY, begin, go_on
 
@@ -103,7 +103,7 @@ def work_in(monkeypatch):
 
     def work(kind, learner, survives):
         experiment = replace(TINY, learner=learner, survives=survives, seeds=1, E=2)
-        return GymnasiumWork(experiment, 0, f"rollouts_of_mine:{kind}")
+        return GymnasiumClient(experiment, 0, f"rollouts_of_mine:{kind}")
 
     return work
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from fedrl.network.client import NetworkWork
 
 from fedrl import files
 from fedrl.errors import FedrlError
 from fedrl.network.answering import KEPT, Agent
 from fedrl.network.messages import Instruction, to_bytes
-from fedrl.network.table_client import TableWork
+from fedrl.network.simulated_client import SimulatedClient
+from fedrl.network.table_client import TableClient
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from published import PERSONAL
 from tiny import LEARNER
@@ -37,14 +37,14 @@ TRAINING = "training0"
 
 @pytest.fixture(scope="module")
 def work(kept, hasty):
-    return NetworkWork(EXPERIMENT, 1, None)
+    return SimulatedClient(EXPERIMENT, 1, None)
 
 
 @pytest.fixture(scope="module")
 def make():
     """An agent in a folder as a new process would make it: nothing of another one is in it."""
     return lambda folder, experiment=EXPERIMENT: Agent(
-        folder, NetworkWork(experiment, 1, None), experiment.digest
+        folder, SimulatedClient(experiment, 1, None), experiment.digest
     )
 
 
@@ -155,7 +155,7 @@ def test_killed_in_a_round_an_agent_does_it_again(
 
     with monkeypatch.context() as patch:
         place, name = {
-            "while it learns": (NetworkWork, "shared"),
+            "while it learns": (SimulatedClient, "shared"),
             "before it is written": (files.os, "fsync"),
             "half written": (Path, "replace"),
         }[when]
@@ -221,7 +221,7 @@ def test_agents_of_tables_go_on_as_well(tmp_path):
     plain = {"training": TRAINING, "experiment": experiment.digest, "E": 3, "evaluate": True}
 
     def fresh(name):
-        return Agent(tmp_path / name, TableWork(experiment, 2), experiment.digest)
+        return Agent(tmp_path / name, TableClient(experiment, 2), experiment.digest)
 
     one, model = fresh("one"), {}
     for number in range(1, 4):
@@ -236,7 +236,7 @@ def test_agents_of_tables_go_on_as_well(tmp_path):
 def test_what_is_evaluated_is_the_model_that_was_sent(tmp_path):
     experiment = replace(TABULAR_PRESETS["windycliffs-qavg"], lr=0.5)
     plain = {"training": TRAINING, "experiment": experiment.digest, "evaluate": True}
-    work = TableWork(experiment, 2)
+    work = TableClient(experiment, 2)
     agent = Agent(tmp_path, work, experiment.digest)
     said = agent.answer(Instruction(**plain, round=1, E=20, trained=0))
     # The worst that it could do in most states, and it has to say so.
@@ -469,7 +469,7 @@ def test_an_agent_leaves_a_mark_once_its_training_is_finished(make, ask, tmp_pat
 
 def test_an_agent_whose_training_diverges_says_so_and_sends_nothing(tmp_path, ask):
     steep = replace(EXPERIMENT, learner=replace(EXPERIMENT.learner, lr=1e30))
-    agent = Agent(tmp_path, NetworkWork(steep, 1, None), steep.digest)
+    agent = Agent(tmp_path, SimulatedClient(steep, 1, None), steep.digest)
     asked = ask(1, experiment=steep.digest)
     for _ in range(2):
         with pytest.raises(

@@ -18,7 +18,7 @@ from fedrl.learners.personalisation import Personal
 from fedrl.learners.replay import unpack
 from fedrl.network.answering import Agent
 from fedrl.network.deployment import AgentSettings
-from fedrl.network.gymnasium_client import GymnasiumWork
+from fedrl.network.gymnasium_client import GymnasiumClient
 from fedrl.network.messages import METRICS, Instruction
 from fedrl.network.worker import agent_in
 from in_process import Federation, agents_of
@@ -95,7 +95,7 @@ def worlds(monkeypatch):
 
 
 def work_in(kind="World", experiment=EXPERIMENT, agent=1):
-    return GymnasiumWork(experiment, agent, f"worlds_of_mine:{kind}")
+    return GymnasiumClient(experiment, agent, f"worlds_of_mine:{kind}")
 
 
 def remembered(state, work):
@@ -171,7 +171,7 @@ def test_who_does_not_say_when_an_episode_is_too_long_gets_the_familys_limit():
     state = work.train(work.begin({}), 2, 0, 1.0)
     assert int(state.steps) == 2 * EXPERIMENT.family.time_limit == 40
     # But one that says so itself is believed.
-    long = GymnasiumWork(EXPERIMENT, 0, "CartPole-v1")
+    long = GymnasiumClient(EXPERIMENT, 0, "CartPole-v1")
     assert long._longest == np.inf
 
 
@@ -318,7 +318,7 @@ def test_it_takes_part_in_a_federation_with_simulated_agents(tmp_path):
 )
 def test_an_environment_that_cannot_be_used_is_told(named, said):
     with pytest.raises(FedrlError) as told:
-        GymnasiumWork(EXPERIMENT, 0, named)
+        GymnasiumClient(EXPERIMENT, 0, named)
     for words in said:
         assert words in str(told.value)
 
@@ -338,5 +338,5 @@ def test_its_owner_names_the_environment_in_agent_toml(tmp_path, monkeypatch):
     for environment, kind in (("worlds_of_mine:Ends", Ends), ("CartPole-v1", gymnasium.Env)):
         number = len(list(tmp_path.iterdir()))
         agent = agent_in(folder_of(tmp_path / str(number), environment=environment))
-        assert isinstance(agent._work, GymnasiumWork)
+        assert isinstance(agent._work, GymnasiumClient)
         assert isinstance(agent._work.env, kind)

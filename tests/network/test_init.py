@@ -17,7 +17,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-from fedrl.network.client import NetworkWork
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedrl.cli.main import main
@@ -31,7 +30,8 @@ from fedrl.network.experiments import ModelSize, model_size, read_experiment
 from fedrl.network.flower_records import telling
 from fedrl.network.init import experiment_named, for_network, init
 from fedrl.network.messages import Answer
-from fedrl.network.table_client import TableWork
+from fedrl.network.simulated_client import SimulatedClient
+from fedrl.network.table_client import TableClient
 from fedrl.network.worker import agent_in
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from tiny import TINY
@@ -278,8 +278,8 @@ def test_what_flower_makes_of_an_answer_passes_and_little_more(shapes):
 
 def test_the_size_of_a_model_is_that_of_its_first_parameters():
     for experiment, work in (
-        (EXPERIMENT, NetworkWork(EXPERIMENT, 0, None)),
-        (TABLES, TableWork(TABLES, 0)),
+        (EXPERIMENT, SimulatedClient(EXPERIMENT, 0, None)),
+        (TABLES, TableClient(TABLES, 0)),
     ):
         sizes = [leaf.nbytes for leaf in work.shapes.values()]
         assert model_size(experiment) == (len(sizes), sum(sizes), max(sizes))
@@ -527,7 +527,7 @@ def work_of(tmp_path, monkeypatch):
 
 def test_theta_is_the_agents_environment(work_of):
     work = work_of(EXPERIMENT, theta=(0.75,), id=2)
-    assert isinstance(work, NetworkWork)
+    assert isinstance(work, SimulatedClient)
     np.testing.assert_array_equal(work._theta, [[0.75]])
 
 
@@ -539,7 +539,7 @@ def test_dynamics_of_ones_own_are_those_of_the_agent(work_of, tmp_path):
     P = np.random.default_rng(0).dirichlet(np.ones(16), (16, 4))
     np.save(tmp_path / "mine.npy", P)
     work = work_of(TABLES, mdp=str(tmp_path / "mine.npy"))
-    assert isinstance(work, TableWork)
+    assert isinstance(work, TableClient)
     with jax.enable_x64(True):
         np.testing.assert_array_equal(np.asarray(work._mdps.P)[..., 0], P)
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrl.network.client import NetworkWork
 
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.errors import FedrlError
@@ -17,8 +16,9 @@ from fedrl.experiment.presets import PRESETS
 from fedrl.experiment.settings import Evaluation
 from fedrl.network.answering import Agent
 from fedrl.network.messages import METRICS, Answer, Instruction, Refusal, from_bytes, to_bytes
+from fedrl.network.simulated_client import SimulatedClient
 from fedrl.network.socket import ask_worker, listen, serve
-from fedrl.network.table_client import TableWork
+from fedrl.network.table_client import TableClient
 from fedrl.network.validation import why_not_answer
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from fedrl.trees import named_leaves
@@ -230,7 +230,7 @@ def is_private(name, learner):
 def test_the_leaves_that_an_agent_sends_are_the_shared_ones_of_its_preset(name):
     experiment = PRESETS[name]
     assert experiment.communicates
-    work = NetworkWork(experiment, 0, [v.low for v in experiment.family.varied])
+    work = SimulatedClient(experiment, 0, [v.low for v in experiment.family.varied])
     shapes = jax.eval_shape(LocalEngine(experiment).first_params, jnp.int32(0))
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     all_leaves = named_leaves(params)
@@ -327,7 +327,7 @@ def private_leaves(state, work):
 @pytest.mark.parametrize("name", [x for x in EACH if x.values[0] in PRESETS])
 def test_every_message_of_a_preset_is_shared_leaves_and_named_numbers(name, tmp_path):
     experiment = shrunken(PRESETS[name])
-    work = NetworkWork(experiment, 1, None)
+    work = SimulatedClient(experiment, 1, None)
     declared = {n for n in named_leaves(work._first) if not is_private(n, experiment.learner)}
     said = set()
     for instruction, answer, contents, state in three_rounds(experiment, work, tmp_path):
@@ -349,7 +349,7 @@ def test_every_message_of_a_preset_is_shared_leaves_and_named_numbers(name, tmp_
 @pytest.mark.usefixtures("hasty")
 def test_every_message_of_exact_qavg_is_a_table_and_an_objective(tmp_path):
     experiment = TABULAR_PRESETS["windycliffs-qavg"]
-    work = TableWork(experiment, 1)
+    work = TableClient(experiment, 1)
     for instruction, answer, contents, _ in three_rounds(experiment, work, tmp_path):
         assert set(answer.shared) == ({"table"} if instruction.E else set())
         assert set(answer.metrics) == {"objective", "seconds"}

@@ -41,7 +41,7 @@ def carried_out(experiment, folder):
 
 def shared_of(run, federation):
     """The shared leaves of the averaged model in a run's folder."""
-    shared = federation.training.first()
+    shared = federation.first
     stored = models(run)
     return {name: stored[name][0, 0] for name in shared}
 
@@ -69,7 +69,7 @@ def assert_same_rows(run, local, tolerance, **which):
 
 def assert_learnt(local, federation):
     """There is something to compare: the model is not the one it began with."""
-    first = federation.training.first()
+    first = federation.first
     assert furthest(shared_of(local, federation), first) > 1e-3
 
 
@@ -143,7 +143,7 @@ def test_whatever_the_settings_both_engines_learn_the_same(tmp_path, changed):
 
 def assert_the_same_agents_took_part(local, federation):
     """The local engine tells it in how many updates each agent has done since it was asked."""
-    transport, E = federation.transport, int(federation.training.experiment.E)
+    transport, E = federation.transport, int(federation.side.experiment.E)
     updates = local.metrics().query("metric == 'updates' and updates > 0")
     done = {(i, at): n for i, at, n in updates[["environment", "updates", "value"]].to_numpy()}
     # Evaluations after rounds 2 and 3, of 10 and 10 and 5 updates.
@@ -173,7 +173,7 @@ def test_personalised_agents_learn_the_same_and_keep_the_same_to_themselves(tmp_
     assert_same_rows(run, local, 1e-4, average=False)
     # What is private: on the agents' own disks, and nowhere else.
     stored = models(local)
-    private = set(stored) - set(federation.training.first())
+    private = set(stored) - set(federation.first)
     assert {name.rpartition("/")[2] for name in private} == {
         *("embedding", "count", "mean", "variance", "weight", "bias")
     }
@@ -205,7 +205,7 @@ def test_exact_qavg_is_that_of_the_local_engine_with_its_decay(tmp_path):
     with np.load(federation.path / "models.npz") as arrays:
         table = arrays["table"]
     np.testing.assert_allclose(table, local.table[0], rtol=1e-12)
-    assert np.abs(table - federation.training.first()["table"]).max() > 10
+    assert np.abs(table - federation.first["table"]).max() > 10
     # Plateaus were met: in both, or the tables would differ.
     scales = [x.instruction.scale for x in federation.transport.exchanges if x.agent == 0]
     assert scales[:3] == [1, 1, 1]

@@ -45,7 +45,7 @@ def model(path):
 
 def model_after(path, number):
     """From a checkpoint."""
-    _, _, (_, table) = checkpoint.load(
+    _, _, (_, table, *_) = checkpoint.load(
         path / "checkpoints" / f"{number:08d}.npz", EXPERIMENT.digest
     )
     return table
@@ -59,13 +59,13 @@ def answers(done, number):
 def tables_of(done):
     """The server's table after each round, once the training has run."""
     kept = {}
-    save = done.server._save
+    save = done.server.save
 
     def saved(planned):
-        kept[planned.number] = done.server._model["table"]
+        kept[planned.number] = done.server.progress.server.sent.model["table"]
         save(planned)
 
-    done.server._save = saved
+    done.server.save = saved
     return kept
 
 
@@ -99,7 +99,7 @@ def test_agents_are_told_what_they_need_and_sent_the_model_of_the_round_before(u
         )
         assert asked.evaluate
         assert asked.experiment == EXPERIMENT.digest
-        before = undisturbed.models.get(asked.round - 1, undisturbed.done.training.first()["table"])
+        before = undisturbed.models.get(asked.round - 1, undisturbed.done.first["table"])
         np.testing.assert_array_equal(asked.model["table"], before)
     assert len({x.instruction.training for x in exchanges}) == 1
 
@@ -658,7 +658,7 @@ def test_a_failure_of_an_agent_that_was_stopped_over_it_is_not_counted(
     done.transport.change = change
     clock.waits.append(back)
     # All are needed.
-    done.server._deployment = replace(done.server._deployment, quorum=4)
+    done.server.deployment = replace(done.server.deployment, quorum=4)
     done.run()
     assert len(restarts) == 4
     np.testing.assert_array_equal(model(done.path), model(undisturbed.path))

@@ -202,6 +202,10 @@ class DDPG(Learner):
         return after, loss
 
     @property
+    def largest_direction(self) -> float:
+        return LARGEST_ADAM_STEP
+
+    @property
     def largest_step(self) -> float:
         return LARGEST_ADAM_STEP * max(self.actor_lr, self.critic_lr)
 

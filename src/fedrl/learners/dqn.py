@@ -123,6 +123,10 @@ class DQN(Learner):
         return learned._replace(target=either(copy, learned.params, learned.target)), value
 
     @property
+    def largest_direction(self) -> float:
+        return LARGEST_ADAM_STEP
+
+    @property
     def largest_step(self) -> float:
         return LARGEST_ADAM_STEP * self.lr
 

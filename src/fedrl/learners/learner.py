@@ -290,6 +290,11 @@ class Learner(ABC):
         return None
 
     @property
+    def largest_direction(self) -> float | None:
+        """The most that a direction in `descend` says of one weight; None if that is not known."""
+        return None
+
+    @property
     def samples(self) -> int:
         """Transitions that an update goes through."""
         return self.batch

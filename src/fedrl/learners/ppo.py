@@ -248,6 +248,10 @@ class PPO(Learner):
         return learned, losses.mean()
 
     @property
+    def largest_direction(self) -> float:
+        return LARGEST_ADAM_STEP
+
+    @property
     def largest_step(self) -> float:
         return LARGEST_ADAM_STEP * self.lr * self.epochs * (self.rollout // self.batch)
 

@@ -3,17 +3,14 @@
 from typing import Any, Protocol, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedrl.network.messages import Array, Arrays
+from fedrl.network.messages import CORRECTION, Array, Arrays
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import named_leaves
 
 # A federation over a network is one repetition.
 REPLICATE = 0
-# Before the names of what a correction adds to the model.
-CORRECTION = "correction/"
 
 Sent = TypeVar("Sent", Broadcast, Offer)
 
@@ -74,6 +71,11 @@ def shapes(content: Broadcast | Offer) -> Arrays:
 
 def like(content: Sent, arrays: Arrays) -> Sent:
     """Named arrays as a tree of the given structure."""
-    leaves = [jnp.asarray(arrays[name]) for name in names(content)]
+    leaves = [arrays[name] for name in names(content)]
     filled: Sent = jax.tree.unflatten(jax.tree.structure(content), leaves)
     return filled
+
+
+def model_only(arrays: Arrays) -> Arrays:
+    """Without what a correction adds."""
+    return {name: leaf for name, leaf in arrays.items() if not name.startswith(CORRECTION)}

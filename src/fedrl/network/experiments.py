@@ -1,52 +1,15 @@
 """Experiments of either kind, on networks or on tables."""
 
 from pathlib import Path
-from typing import NamedTuple
-
-import jax
-import numpy as np
 
 from fedrl.counting import count
-from fedrl.engine.local_engine import LocalEngine
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import about_tables, read_settings, table_of
 from fedrl.files import read_text
-from fedrl.strategies.aggregators import Aggregator, Mean
 from fedrl.tabular.experiment import TabularExperiment
 
 AnyExperiment = Experiment | TabularExperiment
-# Flower sends longer arrays in parts of so many bytes.
-PART = 5 * 2**20
-
-
-class ModelSize(NamedTuple):
-    """What a model takes on its way."""
-
-    leaves: int
-    bytes: int
-    longest: int
-    """Bytes of the largest leaf."""
-
-    @property
-    def requests(self) -> int:
-        """More than it takes to send or fetch the model: two a leaf, one a part, and a few."""
-        return 100 + 4 * (self.leaves + self.bytes // PART)
-
-    @property
-    def longest_request(self) -> int:
-        """Bytes of the longest one: a part of a leaf, or the list of all parts."""
-        return 2**16 + 2**8 * self.requests + min(self.longest, PART)
-
-
-def model_size(experiment: AnyExperiment) -> ModelSize:
-    """Of an agent's whole model, of which it may share less."""
-    if isinstance(experiment, TabularExperiment):
-        table = 8 * experiment.family.states * experiment.family.actions
-        return ModelSize(1, table, table)
-    params = jax.eval_shape(LocalEngine(experiment).first_params, np.int32(0))
-    sizes = [x.size * x.dtype.itemsize // x.shape[0] for x in jax.tree.leaves(params)]
-    return ModelSize(len(sizes), sum(sizes), max(sizes))
 
 
 def read_experiment(path: Path, *, allow_code: bool = False) -> AnyExperiment:
@@ -61,10 +24,7 @@ def read_experiment(path: Path, *, allow_code: bool = False) -> AnyExperiment:
 
 def refuse_quorum(experiment: AnyExperiment, quorum: int) -> None:
     """Refuse a quorum that a round cannot have, or with which its aggregator cannot do."""
-    participants = experiment.agents
-    aggregator: Aggregator = Mean()
-    if isinstance(experiment, Experiment):
-        participants, aggregator = experiment.participants, experiment.aggregator
+    participants, aggregator = experiment.participants, experiment.aggregator
     if quorum > participants:
         raise FedrlError(
             f"quorum = {quorum}, but a round has only {count(participants, 'agents')}: lower it"

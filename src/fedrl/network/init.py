@@ -7,7 +7,6 @@ from pathlib import Path
 from fedrl import registry
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.presets import preset
-from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import to_toml
 from fedrl.network import certificates, templates
 from fedrl.network.certificates import write_secret
@@ -20,6 +19,7 @@ from fedrl.network.deployment import (
     Folder,
 )
 from fedrl.network.experiments import AnyExperiment, read_experiment, refuse_quorum
+from fedrl.network.kinds import kind_of
 from fedrl.tabular.experiment import TABULAR_PRESETS
 
 PRIVATE = 0o700
@@ -42,11 +42,10 @@ def for_network(experiment: AnyExperiment, agents: int | None) -> AnyExperiment:
     """The same for a network, which is one repetition; refused where there is nothing to send."""
     if agents is not None:
         experiment = replace(experiment, agents=agents)
-    if not isinstance(experiment, Experiment):
-        return experiment
     if not experiment.communicates:
         raise FedrlError("E = inf means that agents never communicate: nothing to federate")
-    return replace(experiment, seeds=1)
+    alone: AnyExperiment = kind_of(experiment).once(experiment)
+    return alone
 
 
 def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folder:
@@ -113,11 +112,7 @@ def _fill_agent(
     agent = folder.agent(number)
     agent.mkdir(parents=True)
     agent.chmod(PRIVATE)
-    theta: tuple[float, ...] = ()
-    if isinstance(experiment, Experiment):
-        from fedrl.network.client import drawn_theta
-
-        theta = tuple(float(x) for x in drawn_theta(experiment, number))
+    theta = kind_of(experiment).theta(experiment, number)
     described = AgentSettings(number, deployment.address, theta)
     (agent / AGENT).write_text(templates.AGENT_HEADER + to_toml(described))
     (agent / EXPERIMENT).write_text(settings)

@@ -15,6 +15,8 @@ from fedrl.errors import FedrlError
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
+# Before the names of what a correction adds to the model.
+CORRECTION = "correction/"
 # What an agent may tell of itself beside the shared leaves.
 METRICS = (
     "return",

@@ -8,23 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
-from fedrl.experiment.settings import Experiment
-from fedrl.experiment.toml import to_toml
-from fedrl.files import Array, kept_name, write_atomically
-from fedrl.network.deployment import EXPERIMENT
-from fedrl.network.experiments import AnyExperiment
+from fedrl.files import kept_name, write_atomically
 from fedrl.network.messages import Answer, Arrays
 from fedrl.network.missed import Missed, read_missed, write_missed
-from fedrl.network.server_side import NetworkTraining, Planned, TableTraining
+from fedrl.network.server_side import Planned, ServerSide
 from fedrl.runs import metrics
-from fedrl.runs.run_directory import RunDirectory
 from fedrl.runs.tracking import tracked
-from fedrl.tabular.experiment import TabularExperiment
 from fedrl.trackers.tracker import Tracker
-from fedrl.trees import named_leaves
 
 TRAINING, COSTS = "training", "communication.csv"
 COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
@@ -33,20 +23,19 @@ COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computat
 class Record:
     """Metrics, checkpoints and status of one training."""
 
-    def __init__(self, runs: Path, training: NetworkTraining | TableTraining, status: Path) -> None:
-        self._training, self._status = training, status
-        experiment = training.experiment
-        self._directory = _directory(runs, experiment)
+    def __init__(self, runs: Path, side: ServerSide, status: Path) -> None:
+        self._side, self._status = side, status
+        experiment = side.experiment
+        self._directory = side.directory(runs)
         self.path = self._directory.path
         self.experiment = experiment.digest
         # Agents keep a state for each training.
         self.training = kept_name(self.path / TRAINING)
-        self._told: dict[str, Any] = {"agents": {}, "rounds": len(training.rounds) - 1}
+        self._told: dict[str, Any] = {"agents": {}, "rounds": len(side.rounds) - 1}
         self._told |= {"state": "waiting", "run": str(self.path), "bytes": {"total": 0}}
         self._told["seconds"] = {}
         # What everybody knows is not kept as measured (see `experiment.metrics`).
-        lockstep = isinstance(experiment, Experiment) and experiment.lockstep
-        self._known = {metrics.UPDATES} if lockstep else set()
+        self._known = {metrics.UPDATES} if experiment.lockstep else set()
         self._told["lost"] = [one._asdict() for one in read_missed(self.path)]
         self._told["kept"] = []
         self._tell: Callable[[str], None] = lambda rows: None
@@ -108,7 +97,7 @@ class Record:
                 "aggregation": seconds[1],
                 "everything else": sum(seconds) - compute - seconds[1],
             },
-            epsilon=self._training.epsilon(planned.number if planned.E else planned.number - 1),
+            epsilon=self._side.epsilon(planned.number if planned.E else planned.number - 1),
         )
 
     def kept(self, planned: Planned, why: str) -> None:
@@ -125,9 +114,17 @@ class Record:
         self._told["lost"] = [one._asdict() for one in missed]
 
     def evaluation(
-        self, planned: Planned, answers: Mapping[int, Answer], held_out: dict[str, list[float]]
+        self,
+        planned: Planned,
+        answers: Mapping[int, Answer],
+        held_out: dict[str, list[float]],
+        *,
+        more: bool = False,
     ) -> None:
-        """Keep what was measured as rows of a run's metrics; theta stays with the agents."""
+        """Keep what was measured as rows of a run's metrics; theta stays with the agents.
+
+        `more`: in addition to what is known of the same evaluation.
+        """
         start = f"0,{planned.number - 1},{planned.trained}"
         lines = []
         for agent, answer in sorted(answers.items()):
@@ -140,20 +137,16 @@ class Record:
                 place = f"{metrics.AVERAGE},{number},,{metrics.HELD_OUT}"
                 lines.append(f"{start},{place},{name},{value:.9g}")
         if lines:
-            rows = "\n".join(lines) + "\n"
-            self._directory.save_metrics(planned.trained, rows)
+            rows = "".join(f"{line}\n" for line in lines)
+            if more:
+                rows = self._directory.add_metrics(planned.trained, rows)
+            else:
+                self._directory.save_metrics(planned.trained, rows)
             self._tell(rows)
 
-    def finish(self, model: Arrays) -> None:
+    def finish(self, models: Arrays) -> None:
         """Write the final model."""
-        if isinstance(self._training, NetworkTraining):
-            leaves = named_leaves(self._training.model(model))
-            arrays: dict[str, Array] = {
-                name: np.asarray(jax.device_get(leaf))[None, None] for name, leaf in leaves.items()
-            }
-        else:
-            arrays = dict(model)
-        self._directory.finish(arrays)
+        self._directory.finish(models)
         # First: who waits for the end stops this process when it is told.
         self._tracking.close()
         self._write(state="finished")
@@ -184,21 +177,3 @@ def _place(name: str, agent: int) -> tuple[str | None, str, str]:
     if name in (metrics.LOSS, metrics.EXPLORED, metrics.UPDATES):
         return str(agent), metrics.LEARNING, name
     return None, "", ""
-
-
-def _directory(runs: Path, experiment: AnyExperiment) -> RunDirectory:
-    runs.mkdir(parents=True, exist_ok=True)
-    if isinstance(experiment, Experiment):
-        return RunDirectory.create(runs, experiment)
-    path = runs / experiment.directory_name
-    path.mkdir(exist_ok=True)
-    if not (path / EXPERIMENT).exists():
-        write_atomically(path / EXPERIMENT, to_toml(experiment).encode())
-    return RunDirectory(path, experiment)
-
-
-def training_of(experiment: AnyExperiment) -> NetworkTraining | TableTraining:
-    """The server's side of an experiment."""
-    if isinstance(experiment, TabularExperiment):
-        return TableTraining(experiment)
-    return NetworkTraining(experiment)

@@ -13,11 +13,11 @@ from typing import Any
 import tomli_w
 
 from fedrl.errors import FedrlError
-from fedrl.experiment.settings import Experiment
 from fedrl.files import locked, write_atomically
 from fedrl.network import templates
 from fedrl.network.deployment import LOOPBACK, Deployment, Folder
-from fedrl.network.experiments import model_size, refuse_quorum
+from fedrl.network.experiments import refuse_quorum
+from fedrl.network.model_size import model_size
 from fedrl.network.processes import (
     Descendants,
     environment,
@@ -52,8 +52,7 @@ def serve(
     trackers_named(track)  # an error, now, if one cannot be used
     deployment, experiment = folder.deployment(), folder.experiment()
     refuse_quorum(experiment, deployment.quorum)
-    if isinstance(experiment, Experiment):
-        experiment.aggregator.promise(1)  # an error, now, if that cannot be known here
+    experiment.aggregator.promise(1)  # an error, now, if that cannot be known here
     server = folder.server.resolve()
     with until_told(), locked(server):
         finished = folder.runs / experiment.directory_name / "models.npz"

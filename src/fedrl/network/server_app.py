@@ -14,11 +14,13 @@ from flwr.serverapp import Grid, ServerApp
 from fedrl.errors import FedrlError
 from fedrl.network.deployment import Folder
 from fedrl.network.flower_records import asking, size, told
+from fedrl.network.kinds import server_of
 from fedrl.network.messages import Answer, Instruction, Refusal
 from fedrl.network.processes import leave_with
-from fedrl.network.record import Record, training_of
+from fedrl.network.record import Record
 from fedrl.network.serve import NODES, SERVER, TRACK
-from fedrl.network.server_loop import Server
+from fedrl.network.server import Server
+from fedrl.network.server_loop import train
 from fedrl.network.validation import shown
 from fedrl.trackers.available import trackers_named
 
@@ -106,15 +108,15 @@ def main(grid: Grid, context: Context) -> None:
     folder = Folder(Path(str(context.run_config["server"])).parent)
     log = _log(folder.server / "server.log")
     deployment = folder.deployment()
-    training = training_of(folder.experiment())
+    side = server_of(folder.experiment())
     nodes = json.loads((folder.server / NODES).read_text())
     agents = {int(node): int(agent) for node, agent in nodes.items()}
-    record = Record(folder.runs, training, folder.status)
+    record = Record(folder.runs, side, folder.status)
     transport = FlowerTransport(grid, agents, deployment.deadline)
     trackers = trackers_named(os.environ.get(TRACK, "").split())
     try:
         with record.tracked(trackers, log):
-            Server(training, transport, record, deployment, log).run()
+            train(Server(side, transport, record, deployment, log))
     except Exception as error:
         log(f"the training ends: {error}")
         record.failed(str(error) if isinstance(error, FedrlError) else repr(error))

@@ -12,7 +12,7 @@ from fedrl.errors import FedrlError
 from fedrl.network.agent_client import REPLICATE
 from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
-from fedrl.strategies.strategy import Strategy
+from fedrl.strategies.strategy import ServerState, Strategy
 from fedrl.tabular.exact.mdp import MDPs, objective
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.learners import TabularLearner
@@ -46,15 +46,24 @@ class TableClient:
 
     @cached_property
     def sent(self) -> Broadcast:
-        return sent_by_server(self.experiment)
+        return self.server().sent
 
-    @property
+    @cached_property
     def offered(self) -> Offer:
-        return Offer(*self.sent)
+        return self.offer(self.begin(None))
+
+    def server(self) -> ServerState:
+        """The server before the first round, which is the same for all agents."""
+        with jax.enable_x64(True):
+            model, correction = _first_lane(self.begin(None).server.sent)
+            sent = Broadcast({TABLE: model}, correction)
+            optimizer = self.experiment.server_optimizer.init(sent.model)
+            state: ServerState = jax.device_get(ServerState(sent, optimizer, jnp.int32(0)))
+            return state
 
     def begin(self, received: Broadcast | None) -> Round:
         with jax.enable_x64(True):
-            table = first_table(self.experiment) if received is None else received.model[TABLE]
+            table = _first_table(self.experiment) if received is None else received.model[TABLE]
             experiment, init = self.experiment, jnp.asarray(table)[..., None]
             at = begin(experiment.learner, experiment.strategy, init, 1, self._mdps, self._keys)
             return at if received is None else _with(at, received)
@@ -71,9 +80,9 @@ class TableClient:
             return done
 
     def offer(self, state: Round) -> Offer:
-        offered = offer(self.experiment.correction, state)
-        model, correction = jax.tree.map(lambda x: x[..., 0], offered)
-        return Offer({TABLE: model}, correction)
+        with jax.enable_x64(True):
+            model, correction = _first_lane(offer(self.experiment.correction, state))
+            return Offer({TABLE: model}, correction)
 
     def evaluate(self, state: Round, trained: int) -> tuple[Round, dict[str, float]]:
         with jax.enable_x64(True):
@@ -98,7 +107,7 @@ def _with(at: Round, received: Broadcast) -> Round:
     return at._replace(server=at.server._replace(sent=lane))
 
 
-def first_table(experiment: TabularExperiment) -> Array:
+def _first_table(experiment: TabularExperiment) -> Array:
     """What all agents begin with, (S, A)."""
     family = experiment.family
     with jax.enable_x64(True):
@@ -113,11 +122,8 @@ def first_table(experiment: TabularExperiment) -> Array:
         return table
 
 
-def sent_by_server(experiment: TabularExperiment) -> Broadcast:
-    """What the server of an experiment sends to an agent, without numbers."""
-    at = TableClient(experiment, 0).begin(None)
-    model, correction = jax.tree.map(lambda x: jax.eval_shape(lambda: x[..., 0]), at.server.sent)
-    return Broadcast({TABLE: model}, correction)
+def _first_lane(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[..., 0], tree)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -12,7 +12,8 @@ from pathlib import Path
 from fedrl import __version__
 from fedrl.network.certificates import header_of
 from fedrl.network.deployment import LOOPBACK, Deployment, Folder
-from fedrl.network.experiments import AnyExperiment, ModelSize
+from fedrl.network.experiments import AnyExperiment
+from fedrl.network.model_size import ModelSize
 
 APP = f"""\
 [project]

@@ -5,7 +5,7 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from fedrl.network.messages import METRICS, Answer, Arrays
+from fedrl.network.messages import CORRECTION, METRICS, Answer, Arrays, Instruction
 
 # Characters of a foreign text that are kept.
 LONGEST = 500
@@ -45,24 +45,38 @@ def why_not(model: Arrays, shapes: Arrays) -> str | None:
 
 
 def why_not_answer(
-    answer: Answer, number: int, worked: bool, before: Arrays, norm_bound: float
+    answer: Answer,
+    asked: Instruction,
+    shapes: Arrays,
+    before: Arrays,
+    furthest: float,
+    furthest_added: float,
 ) -> str | None:
-    """What is wrong with the answer to instruction `number`, or None."""
-    if answer.round != number:
-        return f"it is about round {answer.round}, asked was {number}"
+    """What is wrong with the answer to an instruction, or None.
+
+    Its model must look like `shapes` and be at most `furthest` from the one `before`, and what a
+    correction adds at most `furthest_added` long.
+    """
+    if answer.round != asked.round:
+        return f"it is about round {answer.round}, asked was {asked.round}"
     for name in answer.metrics:
         if name not in METRICS:
             return f"it has a metric that nobody asked for ({shown(name)!r})"
     if wrong := not_finite(answer.metrics):
         return wrong
-    if not worked:
+    if not asked.E:
         return "it has parameters that nobody asked for" if answer.shared else None
-    wrong = why_not(answer.shared, before)
+    wrong = why_not(answer.shared, shapes)
     if wrong is not None:
         return wrong
-    length = distance(answer.shared, before)
-    if not length <= norm_bound:
-        return f"it is {length:.3g} away from the model that was sent, allowed is {norm_bound:g}"
+    added = {name: leaf for name, leaf in answer.shared.items() if name.startswith(CORRECTION)}
+    model = {name: leaf for name, leaf in answer.shared.items() if name not in added}
+    length = distance(model, before)
+    if not length <= furthest:
+        return f"it is {length:.3g} away from the model that was sent, allowed is {furthest:g}"
+    length = distance(added, {name: np.zeros_like(leaf) for name, leaf in added.items()})
+    if not length <= furthest_added:
+        return f"what its correction adds is {length:.3g} long, allowed is {furthest_added:g}"
     return None
 
 

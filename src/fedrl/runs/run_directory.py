@@ -220,6 +220,15 @@ class RunDirectory:
         folder.mkdir(exist_ok=True)
         write_atomically(folder / f"{trained:010d}.csv", text.encode())
 
+    def add_metrics(self, trained: int, text: str) -> str:
+        """Add rows to those of an evaluation; the ones that are new, which may be none."""
+        file = self.path / "metrics" / f"{trained:010d}.csv"
+        before = _lines(file) if file.exists() else ""
+        known = set(before.splitlines())
+        new = "".join(f"{line}\n" for line in text.splitlines() if line not in known)
+        self.save_metrics(trained, before + new)
+        return new
+
     def metrics_text(self) -> str:
         """All rows so far."""
         whole = self.path / METRICS

@@ -45,6 +45,8 @@ class Correction(ABC):
     """Whether it offers and broadcasts something beside the model; agents' offers are averaged."""
     stretch: ClassVar[float | None] = 1.0
     """How many times the largest step of the learner a corrected step can be; None: unknown."""
+    reach: ClassVar[float | None] = None
+    """The same for what it adds to offers, in directions of the learner; None: unknown."""
 
     def init(self, params: Any) -> Any:
         """Memory of an agent with these shared parameters that has not learned yet."""
@@ -153,6 +155,7 @@ class ControlVariates(Correction):
     name: ClassVar[str] = "control-variates"
     shares: ClassVar[bool] = True
     stretch: ClassVar[float | None] = 3.0
+    reach: ClassVar[float | None] = 2.0
 
     def __post_init__(self) -> None:
         arguments.choice("correction.refresh", self.refresh, ("path", "model"))

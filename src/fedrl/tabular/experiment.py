@@ -1,7 +1,7 @@
 """An experiment on tables with known dynamics, described completely; for federations."""
 
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import ClassVar, get_args
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.named import Named
+from fedrl.experiment.timing import Timing
 from fedrl.strategies.aggregators import Aggregator, Mean
 from fedrl.strategies.corrections import Correction, NoCorrection
 from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
@@ -51,6 +52,10 @@ class TabularExperiment(Named):
     """Factor on the step size when a round brings less than 0.1 %; None: never."""
     seed: int = 0
     """Root of all random numbers."""
+
+    timing: ClassVar[Timing] = Timing()
+    lockstep: ClassVar[bool] = True
+    communicates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.of_kind("name", self.name, str)

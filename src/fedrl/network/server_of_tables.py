@@ -1,0 +1,111 @@
+"""The server's side of QAvg and PAvg with known dynamics: the model is a table."""
+
+from collections.abc import Container, Mapping
+from math import sqrt
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedrl.experiment.toml import to_toml
+from fedrl.files import Array, write_atomically
+from fedrl.keys import Purpose, replicate_key
+from fedrl.network.agent_client import REPLICATE
+from fedrl.network.deployment import EXPERIMENT
+from fedrl.network.messages import Arrays
+from fedrl.network.server_side import Planned, ServerSide
+from fedrl.network.table_client import TABLE, TableClient
+from fedrl.runs.run_directory import RunDirectory
+from fedrl.strategies.corrections import NoCorrection
+from fedrl.strategies.strategy import ServerState
+from fedrl.tabular.experiment import TabularExperiment
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
+from fedrl.tabular.rounds import gain_over_plateau
+
+# How often an agent is let go further than it could without a correction: a margin that has let
+# all honest agents in that we tried; unlike without a correction, we have no proof.
+MARGIN = 10.0
+
+
+class ServerOfTables(ServerSide):
+    """The server of an experiment on tables."""
+
+    experiment: TabularExperiment
+    wide = True
+
+    def __init__(self, experiment: TabularExperiment) -> None:
+        agent = TableClient(experiment, 0)
+        super().__init__(experiment, agent)
+        self._first = agent.server()
+        family = experiment.family
+        values = family.task(agents=self.agents, seed=experiment.seed).R / (1 - family.gamma)
+        self._possible = float(values.min()), float(values.max())
+
+    @property
+    def evaluated(self) -> Container[int]:
+        return range(self.experiment.updates)
+
+    def directory(self, runs: Path) -> RunDirectory:
+        path = runs / self.experiment.directory_name
+        path.mkdir(parents=True, exist_ok=True)
+        if not (path / EXPERIMENT).exists():
+            write_atomically(path / EXPERIMENT, to_toml(self.experiment).encode())
+        return RunDirectory(path, self.experiment)
+
+    def begin(self) -> ServerState:
+        return self._first
+
+    @property
+    def noise(self) -> jax.Array:
+        with jax.enable_x64(True):
+            root = jnp.uint32(self.experiment.seed)
+            return replicate_key(root, jnp.uint32(REPLICATE), Purpose.NOISE)
+
+    def takes_part(self, number: int) -> list[int]:
+        return list(range(self.agents))
+
+    def largest_change(self, planned: Planned, before: Arrays) -> float | None:
+        experiment, table = self.experiment, before[TABLE]
+        low, high = self._possible
+        match experiment.learner:
+            case QAvg() if experiment.lr <= 1:
+                # Entries are averages of possible values and of those that were sent.
+                entry = _reach(table, low, high)
+            case ProjPAvg():
+                entry = _reach(table, 0.0, 1.0)
+            case SoftPAvg():
+                # |A| is at most high - low, and what it is multiplied by at most 1 / (1 - gamma).
+                entry = planned.E * experiment.lr * (high - low) / (1 - experiment.family.gamma)
+            case _:
+                return None
+        margin = 1.0 if isinstance(experiment.correction, NoCorrection) else MARGIN
+        return margin * entry * sqrt(table.size)
+
+    def why_not(self, metrics: Mapping[str, float]) -> str | None:
+        """Discounted rewards of what can be earned in a step, whatever the dynamics are."""
+        low, high = self._possible
+        told = metrics.get("objective", low)
+        # To rounding.
+        slack = 1e-9 * max(abs(low), abs(high))
+        if low - slack <= told <= high + slack:
+            return None
+        return f"its objective is {told:.6g}, possible are {low:.6g} to {high:.6g}"
+
+    def scale(self, objectives: list[Array]) -> float:
+        """Decays at plateaus, as in `fedrl.tabular.rounds`, but at those of the median agent.
+
+        What an agent says of itself cannot be checked, and the mean would follow any one of them.
+        """
+        scale, decay = 1.0, self.experiment.decay or 1.0
+        for r in range(3, len(objectives) + 1):
+            gains = gain_over_plateau(objectives[r - 1], objectives[r - 2])
+            heard = gains[~np.isnan(gains)]
+            if heard.size and np.median(heard) < 0:
+                scale *= decay
+        return scale
+
+
+def _reach(table: Array, low: float, high: float) -> float:
+    """The largest difference between the entries of a table and what is possible."""
+    return max(high, float(table.max())) - min(low, float(table.min()))
