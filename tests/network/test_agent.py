@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -13,7 +14,9 @@ import pytest
 
 from fedrl import files
 from fedrl.errors import FedrlError
+from fedrl.network.agent_client import like, named
 from fedrl.network.answering import KEPT, Agent
+from fedrl.network.kinds import server_of
 from fedrl.network.messages import Instruction, to_bytes
 from fedrl.network.simulated_client import SimulatedClient
 from fedrl.network.table_client import TableClient
@@ -48,9 +51,24 @@ def make():
     )
 
 
+@cache
+def first():
+    """What the server sends first."""
+    return named(server_of(EXPERIMENT).begin().sent)
+
+
 def model_of(work, number):
     """What the server sends in a round."""
-    return {name: leaf + np.float32(number / 100) for name, leaf in work.shapes.items()}
+    return {name: leaf + np.float32(number / 100) for name, leaf in first().items()}
+
+
+def received(work, model):
+    return like(work.sent, model)
+
+
+def shared(work, state):
+    """What an agent in this state offers."""
+    return named(work.offer(state))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +173,7 @@ def test_killed_in_a_round_an_agent_does_it_again(
 
     with monkeypatch.context() as patch:
         place, name = {
-            "while it learns": (SimulatedClient, "shared"),
+            "while it learns": (SimulatedClient, "offer"),
             "before it is written": (files.os, "fsync"),
             "half written": (Path, "replace"),
         }[when]
@@ -183,12 +201,13 @@ def test_a_late_joiner_begins_with_the_current_model(make, ask, work, tmp_path):
     looked = agent.answer(ask(7, E=0))
     assert looked.shared == {}
     assert "own_return" in looked.metrics
-    shared = work.shared(agent._state)
-    assert all(np.array_equal(shared[name], model[name]) for name in model)
-    assert not np.array_equal(shared["network/layers/0/bias"], work.shapes["network/layers/0/bias"])
+    offered = shared(work, agent._state)
+    assert all(np.array_equal(offered[name], model[name]) for name in model)
+    name = "network/layers/0/bias"
+    assert not np.array_equal(offered[name], first()[name])
     # Its first round is one from that model.
     joined = make(tmp_path / "other").answer(ask(7, evaluate=False))
-    expected = work.shared(work.train(work.begin(model), E, 0, 1.0))
+    expected = shared(work, work.work(work.begin(received(work, model)), E, 0, 1.0))
     assert all(joined.shared[n].tobytes() == expected[n].tobytes() for n in expected)
 
 
@@ -199,7 +218,7 @@ def test_after_rounds_without_it_an_agent_gets_the_current_model(make, ask, work
     agent.answer(ask(9, E=0, evaluate=False))
     after = jax.device_get(agent._state)
     model = model_of(work, 9)
-    assert all(np.array_equal(work.shared(after)[n], model[n]) for n in model)
+    assert all(np.array_equal(shared(work, after)[n], model[n]) for n in model)
     # And has kept all that is its own.
     assert np.array_equal(after.rows, before.rows)
     assert jax.tree.all(jax.tree.map(np.array_equal, after.clock, before.clock))
@@ -212,7 +231,7 @@ def test_after_rounds_without_it_an_agent_gets_the_current_model(make, ask, work
 
 def test_without_a_model_an_agent_begins_with_its_own(make, ask, work, tmp_path):
     own = make(tmp_path).answer(ask(1, model={}))
-    same = make(tmp_path / "other").answer(ask(1, model=work.shapes))
+    same = make(tmp_path / "other").answer(ask(1, model=first()))
     assert about(own) == about(same)
 
 
@@ -241,7 +260,8 @@ def test_what_is_evaluated_is_the_model_that_was_sent(tmp_path):
     said = agent.answer(Instruction(**plain, round=1, E=20, trained=0))
     # The worst that it could do in most states, and it has to say so.
     sent = {"table": -said.shared["table"]}
-    own, other = (work.evaluate(work.begin(x), 20)[1]["objective"] for x in (said.shared, sent))
+    begun = (work.begin(received(work, x)) for x in (said.shared, sent))
+    own, other = (work.evaluate(state, 20)[1]["objective"] for state in begun)
     assert own - other > 10
     again = agent.answer(Instruction(**plain, round=2, E=20, trained=20, model=sent))
     assert again.metrics["objective"] == other

@@ -14,7 +14,9 @@ from fedrl.engine.local_engine import LocalEngine
 from fedrl.errors import FedrlError
 from fedrl.experiment.presets import PRESETS
 from fedrl.experiment.settings import Evaluation
+from fedrl.network.agent_client import named, shapes
 from fedrl.network.answering import Agent
+from fedrl.network.kinds import server_of
 from fedrl.network.messages import METRICS, Answer, Instruction, Refusal, from_bytes, to_bytes
 from fedrl.network.simulated_client import SimulatedClient
 from fedrl.network.socket import ask_worker, listen, serve
@@ -40,6 +42,7 @@ INSTRUCTION = Instruction(
     trained=123_456_789_012,
     evaluate=True,
     scale=0.1 + 0.2,
+    counted=6,
     model=ARRAYS,
 )
 SAID = {"loss": 1 / 3, "updates": 500.0, "return": -1e-300}
@@ -174,9 +177,11 @@ def test_lists_of_numbers_are_no_metrics():
     from flwr.app import MetricRecord
 
     content = hostile(told=MetricRecord({"loss": [1.0, 2.0]}))
-    answer = records.told(from_flowers_bytes(flowers_bytes(content)))
+    answer = replace(records.told(from_flowers_bytes(flowers_bytes(content))), round=7)
     before = {"w": np.zeros(2, np.float32)}
-    assert "its loss is [1.0, 2.0]" in why_not_answer(answer, 3, True, before, 10.0)
+    assert "its loss is [1.0, 2.0]" in why_not_answer(
+        answer, INSTRUCTION, before, before, 10.0, 0.0
+    )
 
 
 def test_what_is_no_instruction_is_an_error():
@@ -231,11 +236,12 @@ def test_the_leaves_that_an_agent_sends_are_the_shared_ones_of_its_preset(name):
     experiment = PRESETS[name]
     assert experiment.communicates
     work = SimulatedClient(experiment, 0, [v.low for v in experiment.family.varied])
-    shapes = jax.eval_shape(LocalEngine(experiment).first_params, jnp.int32(0))
-    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    first = jax.eval_shape(LocalEngine(experiment).first_params, jnp.int32(0))
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), first)
     all_leaves = named_leaves(params)
     expected = {n: x[0] for n, x in all_leaves.items() if not is_private(n, experiment.learner)}
-    assert same_arrays(work.named(params), expected)
+    assert same_arrays(shapes(work.offered), {n: np.zeros_like(x) for n, x in expected.items()})
+    assert same_arrays(shapes(work.sent), shapes(work.offered))
     personal = bool(experiment.learner.personal)
     assert (len(expected) < len(all_leaves)) == personal
     # The very leaves that the learner declares.
@@ -274,7 +280,7 @@ EACH = [
 def three_rounds(experiment, work, folder):
     """(instruction, answer, its bytes on both ways, state) of an agent after each round."""
     agent = Agent(folder, work, experiment.digest)
-    model = work.shapes
+    model = named(server_of(experiment).begin().sent)
     for number, E in ((1, experiment.E), (2, experiment.E), (3, 0)):
         instruction = Instruction(
             *("training", experiment.digest, number, int(E), 0, True), model=model
@@ -317,7 +323,7 @@ def private_leaves(state, work):
     rest = state._replace(
         agents=state.agents._replace(learned=learned._replace(params=private)),
         # What the server sent is not the agent's secret; counters are 0, 1, 2, ...
-        model=None,
+        server=None,
         clock=None,
     )
     return jax.tree.leaves(rest)

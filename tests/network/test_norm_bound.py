@@ -11,7 +11,8 @@ import pytest
 from fedrl.experiment.presets import preset
 from fedrl.learners import PPO
 from fedrl.learners.personalisation import ADAM_B1, ADAM_B2, LARGEST_ADAM_STEP
-from fedrl.network.server_side import NetworkTraining, TableTraining
+from fedrl.network.agent_client import named
+from fedrl.network.kinds import server_of
 from fedrl.network.validation import distance
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import RandomMDPs, WindyCliffs
@@ -48,17 +49,16 @@ def test_no_gradients_move_a_weight_further_than_the_bound_and_growing_ones_come
 def lengths(experiment, folder):
     """(how far answers were, what was allowed) in each round of a training."""
     done = Federation(experiment, folder)
-    found, collect = [], done.server._collect
+    found, wrong = [], done.server._wrong
 
-    def watched(round):
-        before = done.server._model
-        collect(round)
-        for answer in round.answers.values():
-            if answer.shared:
-                allowed = done.training.furthest(round.planned)
-                found.append((distance(answer.shared, before), allowed))
+    def watched(instruction, answer):
+        if answer.shared:
+            before = instruction.model or done.first
+            allowed = done.side.furthest(done.side.rounds[instruction.round - 1], before)
+            found.append((distance(answer.shared, before), allowed))
+        return wrong(instruction, answer)
 
-    done.server._collect = watched
+    done.server._wrong = watched
     done.run()
     assert not [line for line in done.log if "rejected" in line]
     assert found
@@ -100,18 +100,22 @@ def test_honest_agents_with_tables_are_let_in(tmp_path, family, name):
     assert (far < allowed).all()
 
 
+def allowed(side, **planned):
+    """In the first round."""
+    return side.furthest(side.rounds[0]._replace(**planned), named(side.begin().sent))
+
+
 def test_the_bound_of_a_preset_is_far_below_what_was_allowed_before():
     experiment = replace(preset("cartpoles-dqnavg"), E=100, seeds=1)
-    training = NetworkTraining(experiment)
     # 128 hidden units: 4 * 128 + 128 + 128 * 2 + 2 weights.
     weights = 4 * 128 + 128 + 128 * 2 + 2
     expected = LARGEST_ADAM_STEP * experiment.learner.lr * 100 * np.sqrt(weights)
-    assert training.furthest(training.rounds[0]) == pytest.approx(expected, rel=0.02)
-    policies = TableTraining(TabularExperiment("far", WindyCliffs(), ProjPAvg()))
-    assert policies.furthest(policies.rounds[0]) == pytest.approx(np.sqrt(64), rel=0.02)
+    assert allowed(server_of(experiment)) == pytest.approx(expected, rel=0.02)
+    policies = server_of(TabularExperiment("far", WindyCliffs(), ProjPAvg()))
+    assert allowed(policies) == pytest.approx(np.sqrt(64), rel=0.02)
 
 
 def test_more_local_work_may_go_further():
-    training = NetworkTraining(replace(TINY, seeds=1))
-    one, two = (training.furthest(training.rounds[0]._replace(E=E)) for E in (10, 20))
+    side = server_of(replace(TINY, seeds=1))
+    one, two = (allowed(side, E=E) for E in (10, 20))
     assert two == pytest.approx(2 * one, rel=0.01)

@@ -8,11 +8,15 @@ import pytest
 
 from fedrl.cli.federation import in_words
 from fedrl.errors import FedrlError
+from fedrl.network.agent_client import named
 from fedrl.network.deployment import Deployment
 from fedrl.network.experiments import refuse_quorum
 from fedrl.network.init import init
+from fedrl.network.kinds import server_of
 from fedrl.network.messages import Refusal
+from fedrl.network.server_side import Arrived
 from fedrl.strategies.aggregators import Mean
+from fedrl.strategies.corrections import Offer
 from fedrl.strategies.private import Private
 from fedrl.strategies.robust import Krum, Median, TrimmedMean
 from in_process import Federation
@@ -150,15 +154,15 @@ def test_what_a_private_server_publishes_does_not_tell_how_many_have_answered(tm
 
 
 def test_the_noise_of_a_private_server_is_new_each_time_and_no_seed_tells_it():
-    from fedrl.network.server_side import NetworkTraining
-
     experiment = replace(FIVE, agents=3, aggregator=Private(clip=0.1, noise=2.0))
 
     def noise():
-        training = NetworkTraining(experiment)
-        model = training.first()
-        after = training.aggregate({0: model, 1: model, 2: model}, model, 1)
-        return np.concatenate([np.ravel(after[name] - model[name]) for name in model])
+        side = server_of(experiment)
+        begun = side.begin()
+        same = Arrived(Offer(*begun.sent), begun.sent, 1)
+        after = side.step(begun, {0: same, 1: same, 2: same}, 1, asked=3)
+        one, other = (named(state.sent) for state in (after, begun))
+        return np.concatenate([np.ravel(one[name] - other[name]) for name in one])
 
     # Nobody has changed anything: all that is left is noise, on the sum of three.
     one, other = noise(), noise()

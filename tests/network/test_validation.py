@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedrl.network.messages import METRICS, Answer
+from fedrl.network.messages import METRICS, Answer, Instruction
 from fedrl.network.validation import distance, shown, why_not, why_not_answer
 
 AGREED = {"w": np.zeros((2, 3), np.float32), "b": np.ones(3, np.float32)}
@@ -19,9 +19,13 @@ def changed(**leaves):
     return AGREED | leaves
 
 
-def judged(shared=AGREED, metrics=None, number=4, asked=4, worked=True, bound=FAR):
+def asking(number, worked=True):
+    return Instruction("t", "e", number, 5 if worked else 0, 0, False)
+
+
+def judged(shared=AGREED, metrics=None, number=4, worked=True, bound=FAR):
     answer = Answer(number, {"loss": 0.5} if metrics is None else metrics, dict(shared))
-    return why_not_answer(answer, asked, worked, AGREED, bound)
+    return why_not_answer(answer, asking(4, worked), AGREED, AGREED, bound, 0.0)
 
 
 def test_what_was_agreed_on_is_let_in():
@@ -113,6 +117,20 @@ def test_the_distance_is_over_all_leaves_and_the_bound_belongs_to_it():
     assert judged(changed(w=w), bound=np.nextafter(10, 0)) is not None
 
 
+def test_what_a_correction_adds_has_a_bound_of_its_own():
+    added = {"correction/w": np.full(4, 0.5, np.float32)}
+    answer = Answer(4, {}, AGREED | added)
+    shapes = AGREED | {"correction/w": np.zeros(4, np.float32)}
+
+    def wrong(furthest, furthest_added):
+        return why_not_answer(answer, asking(4), shapes, AGREED, furthest, furthest_added)
+
+    # Its length is 1, wherever the model is.
+    assert wrong(0.0, 1.0) is None
+    assert wrong(1e9, 0.99) == "what its correction adds is 1 long, allowed is 0.99"
+    assert "unknown ['correction/w']" in judged(AGREED | added)
+
+
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -127,7 +145,7 @@ def test_the_distance_is_numpys_norm_also_of_huge_numbers(w, b):
 def test_in_64_bits_squares_that_overflow_are_infinitely_far():
     before = {"table": np.zeros((2, 2))}
     answer = Answer(1, {}, {"table": np.full((2, 2), 1e200)})
-    assert "it is inf away" in why_not_answer(answer, 1, True, before, 1e29)
+    assert "it is inf away" in why_not_answer(answer, asking(1), before, before, 1e29, 0.0)
 
 
 @hypothesis.given(st.text())
