@@ -360,7 +360,9 @@ def test_a_state_of_another_experiment_is_not_used(make, ask, tmp_path, changed)
     other = replace(EXPERIMENT, **changed)
     make(tmp_path, other).answer(ask(1, experiment=other.digest, model={}))
     before = on_disk(tmp_path)
-    with pytest.raises(FedrlError, match=r"is of another experiment or version .* move it away"):
+    with pytest.raises(
+        FedrlError, match=r"(belongs to another experiment|of other shapes) .* move it away"
+    ):
         make(tmp_path).answer(ask(2))
     assert on_disk(tmp_path) == before
 

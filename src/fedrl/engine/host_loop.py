@@ -125,7 +125,7 @@ def host_programs(
     family: ControlFamily, learner: Learner, keys: Keys, correction: Correction | None = None
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What is compiled: an action that explores; remembering, and learning when it is due."""
-    plain = correction is None or isinstance(correction, NoCorrection)
+    plain = correction is None or type(correction) is NoCorrection
 
     @jax.jit
     def act(

@@ -160,7 +160,7 @@ class LocalWork:
             agent: Agent, rows: jax.Array, clock: Clock, draws: BatchDraws, received: Broadcast
         ) -> Agent:
             correction = self.experiment.correction
-            plain = isinstance(correction, NoCorrection)
+            plain = type(correction) is NoCorrection
             correct = None if plain else Correct(correction, received)
             return learn(self._family, self._learner, agent, rows, clock, draws, correct)
 

@@ -18,6 +18,7 @@ from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition
 from fedrl.registry import Group
 from fedrl.strategies.corrections import Broadcast, Correction
+from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.strategy import ALL
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
@@ -190,11 +191,14 @@ class Learner(ABC):
             def direction(steps: Any) -> Any:
                 return jax.tree.map(jnp.negative, eqx.partition(steps, private)[1])
 
-            points = correction.points(shared, received)
-            elsewhere = [downhill(eqx.combine(point, own))[1] for point in points]
-            bent, after = correction.correct(
-                direction(steps), tuple(map(direction, elsewhere)), shared, received, memory[part]
-            )
+            with hiding_nothing(correction):
+                points = correction.points(shared, received)
+                elsewhere = tuple(
+                    direction(downhill(eqx.combine(point, own))[1]) for point in points
+                )
+                bent, after = correction.correct(
+                    direction(steps), elsewhere, shared, received, memory[part]
+                )
             unbent, _ = eqx.partition(steps, private)
             steps = eqx.combine(jax.tree.map(jnp.negative, bent), unbent)
             memory = {**memory, part: after}

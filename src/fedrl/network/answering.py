@@ -4,7 +4,6 @@ The state is written before the answer leaves. Asked for the same round again, a
 either side, the agent gives the same answer and does not learn twice.
 """
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,13 +14,13 @@ import jax
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.files import locked, read_arrays, write_arrays
+from fedrl.files import locked
 from fedrl.network.agent_client import AgentClient, like, named, shapes
 from fedrl.network.deployment import FINISHED
 from fedrl.network.messages import Answer, Array, Instruction
 from fedrl.network.validation import not_finite, why_not
+from fedrl.runs import checkpoint
 
-FORMAT = 2
 # Trainings whose state is kept, the newest: one may want to look back, disks are small.
 KEPT = 3
 
@@ -123,40 +122,27 @@ class Agent:
         if not file.exists():
             return
         try:
-            arrays = read_arrays(file)
-            about = json.loads(str(arrays.pop("about")))
-            leaves = [arrays[f"{i:04d}"] for i in range(about["leaves"])]
-            number, offered = int(about["round"]), int(about["offered"])
-            metrics = about["metrics"]
-            fits = about["format"] == FORMAT and about["experiment"] == self._experiment
-        except Exception:
+            about, leaves = checkpoint.read(file, self._experiment)
+            state = self._client.restore(leaves)
+            if state is None:
+                raise FedrlError(f"{file} has arrays of other shapes than this experiment")
+        except FedrlError as error:
             self._training = None
             raise FedrlError(
-                f"{file}, the state of this agent, is damaged and cannot be read: move it away, "
-                "and the agent begins anew with the server's model"
+                f"{error}. It is the state of this agent: move it away, and the agent begins anew "
+                "with the server's model"
             ) from None
-        state = self._client.restore(leaves) if fits else None
-        if state is None:
-            self._training = None
-            raise FedrlError(f"{file} is of another experiment or version of fedrl: move it away")
+        number, offered, metrics = about["round"], about["offered"], about["metrics"]
         shared = named(self._client.offer(state)) if offered == number else {}
         self._round, self._offered, self._state = number, offered, state
         self._answer = Answer(number, metrics, shared)
 
     def _save(self, training: str, answer: Answer, state: Any, offered: int) -> None:
         leaves: list[Array] = [np.asarray(x) for x in jax.device_get(jax.tree.leaves(state))]
-        about = {
-            "format": FORMAT,
-            "experiment": self._experiment,
-            "round": answer.round,
-            "metrics": answer.metrics,
-            "offered": offered,
-            "leaves": len(leaves),
-        }
-        named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}
+        about = {"round": answer.round, "metrics": answer.metrics, "offered": offered}
         file = self._file(training)
         try:
-            write_arrays(file, {"about": np.array(json.dumps(about)), **named})
+            checkpoint.write(file, self._experiment, leaves, **about)
         except OSError as error:
             raise FedrlError(
                 f"the state of this agent cannot be written to {file} ({error.strerror}); the "

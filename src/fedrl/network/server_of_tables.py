@@ -79,7 +79,7 @@ class ServerOfTables(ServerSide):
                 entry = planned.E * experiment.lr * (high - low) / (1 - experiment.family.gamma)
             case _:
                 return None
-        margin = 1.0 if isinstance(experiment.correction, NoCorrection) else MARGIN
+        margin = 1.0 if type(experiment.correction) is NoCorrection else MARGIN
         return margin * entry * sqrt(table.size)
 
     def why_not(self, metrics: Mapping[str, float]) -> str | None:

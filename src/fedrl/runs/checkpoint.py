@@ -2,15 +2,39 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.files import Array, read_arrays, write_arrays
 
-FORMAT = 2
+FORMAT = 3
 # While running: should the newest be damaged, there is one before it.
 KEPT = 2
+
+
+def write(file: Path, digest: str, leaves: list[Array], **about: Any) -> None:
+    """Write arrays of the experiment with this digest, and what else is to be known of them."""
+    named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}
+    header = {"format": FORMAT, "experiment": digest, "leaves": list(named), **about}
+    write_arrays(file, {"about": np.array(json.dumps(header)), **named})
+
+
+def read(file: Path, digest: str) -> tuple[dict[str, Any], list[Array]]:
+    """What `write` has written; an error says why it cannot be used."""
+    arrays = read_arrays(file)
+    try:
+        about = json.loads(str(arrays["about"]))
+        leaves = [arrays[name] for name in about["leaves"]]
+        version, experiment = about["format"], about["experiment"]
+    except Exception:
+        raise FedrlError(f"{file} is damaged or no checkpoint") from None
+    if version != FORMAT:
+        raise FedrlError(f"{file} is a checkpoint of another version of fedrl")
+    if experiment != digest:
+        raise FedrlError(f"{file} belongs to another experiment ({experiment})")
+    return about, leaves
 
 
 def save(folder: Path, digest: str, leg: int, trained: int, leaves: list[Array]) -> None:
@@ -19,15 +43,7 @@ def save(folder: Path, digest: str, leg: int, trained: int, leaves: list[Array])
     `trained` says how far that is: should a plan ever have other legs, it is noticed.
     """
     folder.mkdir(exist_ok=True)
-    named = {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}
-    about = {
-        "format": FORMAT,
-        "experiment": digest,
-        "leg": leg,
-        "trained": trained,
-        "leaves": list(named),
-    }
-    write_arrays(folder / f"{leg:08d}.npz", {"about": np.array(json.dumps(about)), **named})
+    write(folder / f"{leg:08d}.npz", digest, leaves, leg=leg, trained=trained)
     keep(folder, KEPT)
 
 
@@ -44,16 +60,5 @@ def keep(folder: Path, count: int) -> None:
 
 def load(file: Path, digest: str) -> tuple[int, int, list[Array]]:
     """(leg, trained, state) of a file; an error says why it cannot be used."""
-    arrays = read_arrays(file)
-    try:
-        about = json.loads(str(arrays["about"]))
-        leaves = [arrays[name] for name in about["leaves"]]
-        version, experiment = about["format"], about["experiment"]
-        leg, trained = int(about["leg"]), int(about["trained"])
-    except Exception:
-        raise FedrlError(f"{file} is damaged or no checkpoint") from None
-    if version != FORMAT:
-        raise FedrlError(f"{file} is a checkpoint of another version of fedrl")
-    if experiment != digest:
-        raise FedrlError(f"{file} belongs to another experiment ({experiment})")
-    return leg, trained, leaves
+    about, leaves = read(file, digest)
+    return int(about["leg"]), int(about["trained"]), leaves

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from fedrl.errors import FedrlError
 from fedrl.strategies.aggregators import Aggregator, Communication, Mean
 from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer
+from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
 
 # The name of the parameters where all of them are stepped together.
@@ -69,7 +70,7 @@ class Strategy:
     @property
     def needs_one_beginning(self) -> str | None:
         """The part that needs all agents to begin with one model, in words; None: no part does."""
-        if not isinstance(self.correction, NoCorrection):
+        if type(self.correction) is not NoCorrection:
             return f"correction {self.correction.name!r}"
         if self.server_optimizer.compares_with_before:
             return f"server optimizer {self.server_optimizer.name!r}"
@@ -96,16 +97,17 @@ class Strategy:
         `share` of all agents have made one. `aggregate` says how to apply the aggregator where the
         offers are spread over devices, or come over a network.
         """
-        aggregate = aggregate or self.aggregator.apply
+        correction, aggregate = self.correction, aggregate or self.aggregator.apply
         before, extra = state.sent
-        if self.correction.shares:
-            offered, changes = aggregate(offers, communication)
-            extra = {
-                part: self.correction.absorb(extra[part], changes[part], share) for part in extra
-            }
-        else:
-            offered = aggregate(offers.model, communication)
-        model, optimizer = self.server_optimizer.step(before, offered, state.optimizer)
+        with hiding_nothing(correction, self.aggregator, self.server_optimizer):
+            if correction.shares:
+                offered, changes = aggregate(offers, communication)
+                extra = {
+                    part: correction.absorb(extra[part], changes[part], share) for part in extra
+                }
+            else:
+                offered = aggregate(offers.model, communication)
+            model, optimizer = self.server_optimizer.step(before, offered, state.optimizer)
         return ServerState(Broadcast(model, extra), optimizer, state.rounds + 1)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer
+from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.strategy import ALL, ServerState, Strategy
 from fedrl.tabular.exact.lanes import agents_and_replicates, mean_over_agents, to_every_agent
 from fedrl.tabular.exact.mdp import MDPs, objective
@@ -85,21 +86,22 @@ def local_phase(
     """Local updates `first` to `last` - 1 of all agents; `lr` gives the step size of each lane."""
     begun = learner.begin(at.agents, mdps)
     agents = mdps.P.shape[-1] // jax.tree.leaves(at.server.sent.model)[0].shape[-1]
-    plain = isinstance(correction, NoCorrection)
+    plain = type(correction) is NoCorrection
     # What the agents begin with is what they were sent.
     extra = jax.tree.map(lambda x: to_every_agent(x, agents), at.server.sent.correction[ALL])
     received = Broadcast(begun.table, extra)
 
     def update(t: jax.Array, now: tuple[Agents, Any]) -> tuple[Agents, Any]:
         (table, private), memory = now
-        points = () if plain else over_lanes(correction.points)(table, received)
-        (direction, *elsewhere), private = learner.directions(
-            (table, *points), private, mdps, keys, t
-        )
-        if not plain:
-            direction, memory = over_lanes(correction.correct)(
-                direction, tuple(elsewhere), table, received, memory
+        with hiding_nothing(correction):
+            points = () if plain else over_lanes(correction.points)(table, received)
+            (direction, *elsewhere), private = learner.directions(
+                (table, *points), private, mdps, keys, t
             )
+            if not plain:
+                direction, memory = over_lanes(correction.correct)(
+                    direction, tuple(elsewhere), table, received, memory
+                )
         return Agents(learner.move(table, lr(t) * direction), private), memory
 
     worked, memory = lax.fori_loop(first, last, update, (begun, at.memory))
