@@ -65,6 +65,15 @@ class ServerOfTables(ServerSide):
     def takes_part(self, number: int) -> list[int]:
         return list(range(self.agents))
 
+    @property
+    def largest_direction(self) -> float:
+        """Of policies: advantages are at most high - low; what they are multiplied by, as below.
+
+        Those of QAvg are differences of values, which are less.
+        """
+        low, high = self._possible
+        return MARGIN * (high - low + 1) / (1 - self.experiment.family.gamma)
+
     def largest_change(self, planned: Planned, before: Arrays) -> float | None:
         experiment, table = self.experiment, before[TABLE]
         low, high = self._possible
