@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import fedrl
-from fedrl.engine.programs import Programs
+from fedrl.engine.client import shape_of_models
 from fedrl.experiment.toml import to_toml
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.personalisation import Personal
@@ -54,7 +54,7 @@ def is_private(name, experiment):
 def publish(experiment, folder):
     """A run with made-up models: the average, then the agents' own ones where they have any."""
     rng = np.random.default_rng(1)
-    shapes = named_leaves(Programs(experiment).shape_of_models())
+    shapes = named_leaves(shape_of_models(experiment))
     arrays = {}
     for name, leaf in shapes.items():
         array = rng.uniform(-0.7, 0.7, (experiment.seeds, *leaf.shape)).astype(np.float32)
