@@ -24,6 +24,7 @@ from fedrl.progress import Silence
 from fedrl.runs import checkpoint
 from fedrl.runs.driver import carry_out
 from fedrl.runs.launch import begin as begin_runs
+from fedrl.strategies.corrections import Broadcast
 from in_process import Federation
 from tiny import begin
 
@@ -209,35 +210,32 @@ def test_an_agent_of_a_federation_learns_from_what_has_happened(log, tmp_path, c
     for number, agent in federation.transport.agents.items():
         rows = rows_of(agent._state, 0)
         assert len(rows) >= LEARNER.learning_starts
-        (theta,) = agent._work._theta[0]
+        (theta,) = agent._client._theta[0]
         assert set(rows) <= set(map(tuple, happened(log, theta)))
         assert number < 3
     in_another_process()
 
 
 def test_an_agent_of_a_federation_that_is_started_again_begins_a_new_episode(log):
-    experiment = replace(EXPERIMENT, survives=Survives(replay=False))
-    work = SimulatedClient(experiment, 0, None)
-    model = {}
-    for kind in (EXPERIMENT, experiment):
-        work = SimulatedClient(kind, 0, None)
-        state = work.begin(model)
+    for kind in (EXPERIMENT, replace(EXPERIMENT, survives=Survives(replay=False))):
+        client = SimulatedClient(kind, 0, None)
+        state = client.begin(None)
         for _ in range(3):
-            state = work.train(state, 3, 0, 1.0)
-            check(state, work._theta, log, nothing_else=False)
+            state = client.work(state, 3, 0, 1.0)
+            check(state, client._theta, log, nothing_else=False)
             in_another_process()
-            state = work.restore([np.asarray(leaf) for leaf in jax.tree.leaves(state)])
-            state = work.receive(state, work.shared(state))
+            state = client.restore([np.asarray(leaf) for leaf in jax.tree.leaves(state)])
+            state = client.receive(state, Broadcast(client.offer(state).model), True)
 
 
 def test_an_agent_in_an_environment_of_its_own_learns_from_what_has_happened(log):
     for unit in ("updates", "episodes"):
         log.clear()
-        work = GymnasiumClient(replace(EXPERIMENT, unit=unit), 0, "gymnasium_worlds:Recorded")
-        state = work.begin({})
+        client = GymnasiumClient(replace(EXPERIMENT, unit=unit), 0, "gymnasium_worlds:Recorded")
+        state = client.begin(None)
         for _ in range(4):
-            state = work.train(state, 3, 0, 1.0)
-            state = work.restore([np.asarray(leaf) for leaf in jax.tree.leaves(state)])
+            state = client.work(state, 3, 0, 1.0)
+            state = client.restore([np.asarray(leaf) for leaf in jax.tree.leaves(state)])
         kept = unpack(np.asarray(state.rows)[: int(state.stored)], 2)
         rows = [
             (*seen.tolist(), int(action[0]), float(reward), *after.tolist(), bool(ended))

@@ -20,6 +20,7 @@ from fedrl.families import CartPoles
 from fedrl.learners.personalisation import Personal
 from fedrl.learners.ppo import PPO, advantages
 from fedrl.network.gymnasium_client import GymnasiumClient
+from fedrl.strategies.corrections import Broadcast
 from probes import EndedOrCutOff, Endless
 from tiny import TINY, begin, go_on
 
@@ -95,17 +96,17 @@ class Changing(Same):
 
 
 @pytest.fixture
-def work_in(monkeypatch):
+def client_in(monkeypatch):
     """An agent of a federation in an environment of its owner's."""
     module = ModuleType("rollouts_of_mine")
     module.Same, module.Changing = Same, Changing
     monkeypatch.setitem(sys.modules, "rollouts_of_mine", module)
 
-    def work(kind, learner, survives):
+    def client(kind, learner, survives):
         experiment = replace(TINY, learner=learner, survives=survives, seeds=1, E=2)
         return GymnasiumClient(experiment, 0, f"rollouts_of_mine:{kind}")
 
-    return work
+    return client
 
 
 def engine_of(learner, family, **changes):
@@ -130,7 +131,7 @@ def test_an_update_begins_with_the_policy_that_acted(survives):
     [
         engine_of(Watched(**SETTINGS, personal=EVERYTHING), CartPoles(time_limit=12)),
         engine_of(Watched(**SETTINGS, actions="continuous"), EndedOrCutOff()),
-        engine_of(Watched(**SETTINGS), CartPoles(time_limit=12), agents=4),
+        engine_of(Watched(**SETTINGS), CartPoles(time_limit=12), agents=4, participation=0.5),
     ],
     ids=["private parts", "continuous", "half of the agents take part"],
 )
@@ -140,14 +141,14 @@ def test_it_also_does_so_in_other_federations(engine):
 
 
 @pytest.mark.parametrize("survives", EVERY_KIND, ids=str)
-def test_it_does_so_in_an_environment_of_its_owners(work_in, survives):
-    work = work_in("Changing", Watched(**SETTINGS, personal=EVERYTHING), survives)
-    state = work.begin({})
+def test_it_does_so_in_an_environment_of_its_owners(client_in, survives):
+    client = client_in("Changing", Watched(**SETTINGS, personal=EVERYTHING), survives)
+    state = client.begin(None)
     for trained in (0, 2, 4):
-        state = work.train(state, 2, trained, 1.0)
+        state = client.work(state, 2, trained, 1.0)
         jax.effects_barrier()
-        model = {name: 0.5 * leaf for name, leaf in work.shared(state).items()}
-        state = work.receive(state, model)
+        half = jax.tree.map(lambda leaf: 0.5 * leaf, client.offer(state).model)
+        state = client.receive(state, Broadcast(half), True)
     assert_ratios_of_one(3 * 2)
 
 
@@ -180,12 +181,12 @@ def advantages_in(learner, rows, size):
     return advantages(batch, GAMMA, LAMBDA)
 
 
-def test_constant_observations_do_not_join_episodes_in_an_environment_of_its_owners(work_in):
+def test_constant_observations_do_not_join_episodes_in_an_environment_of_its_owners(client_in):
     learner = PPO(**SETTINGS)
-    work = work_in("Same", learner, Survives())
-    before = work.begin({})
-    after = work.train(before, 1, 0, 1.0)
-    reward, ended, cut = np.transpose(work.env.met)
+    client = client_in("Same", learner, Survives())
+    before = client.begin(None)
+    after = client.work(before, 1, 0, 1.0)
+    reward, ended, cut = np.transpose(client.env.met)
     assert ended.sum() == 1
     assert cut.sum() == 2
     value = np.full(ROLLOUT, float(before.learned.params.critic(jnp.full(4, 0.5))[0]))

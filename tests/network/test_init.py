@@ -23,18 +23,21 @@ from fedrl.cli.main import main
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.errors import FedrlError
 from fedrl.experiment.toml import read_settings, to_toml
+from fedrl.learners.personalisation import Personal
 from fedrl.network import init as init_module
 from fedrl.network import templates
 from fedrl.network.deployment import AgentSettings, Deployment, Folder
-from fedrl.network.experiments import ModelSize, model_size, read_experiment
+from fedrl.network.experiments import read_experiment
 from fedrl.network.flower_records import telling
 from fedrl.network.init import experiment_named, for_network, init
 from fedrl.network.messages import Answer
+from fedrl.network.model_size import ModelSize, model_size
 from fedrl.network.simulated_client import SimulatedClient
 from fedrl.network.table_client import TableClient
 from fedrl.network.worker import agent_in
+from fedrl.strategies.corrections import ControlVariates
 from fedrl.tabular.experiment import TABULAR_PRESETS
-from tiny import TINY
+from tiny import LEARNER, TINY
 
 HOST = "fed.example.org"
 EXPERIMENT = replace(TINY, agents=3, seeds=1)
@@ -276,13 +279,30 @@ def test_what_flower_makes_of_an_answer_passes_and_little_more(shapes):
     assert 2 * len(requests) + 20 < size.requests < 4 * len(requests) + 200
 
 
+def size_of(leaves):
+    sizes = [leaf.nbytes for leaf in leaves]
+    return len(sizes), sum(sizes), max(sizes)
+
+
+def first_leaves():
+    """The first agent's parameters."""
+    return [leaf[0] for leaf in jax.tree.leaves(LocalEngine(EXPERIMENT).first_params(0))]
+
+
 def test_the_size_of_a_model_is_that_of_its_first_parameters():
-    for experiment, work in (
-        (EXPERIMENT, SimulatedClient(EXPERIMENT, 0, None)),
-        (TABLES, TableClient(TABLES, 0)),
-    ):
-        sizes = [leaf.nbytes for leaf in work.shapes.values()]
-        assert model_size(experiment) == (len(sizes), sum(sizes), max(sizes))
+    assert model_size(EXPERIMENT) == size_of(first_leaves())
+    assert model_size(TABLES) == size_of([np.zeros((16, 4))])
+
+
+def test_what_a_correction_adds_counts_and_what_is_private_does_not():
+    corrected = replace(EXPERIMENT, correction=ControlVariates())
+    assert model_size(corrected) == size_of(2 * first_leaves())
+    # The correction is one of the values of states, from which such agents get their tables.
+    corrected = replace(TABLES, correction=ControlVariates())
+    assert model_size(corrected) == size_of([np.zeros((16, 4)), np.zeros(16)])
+    private = replace(EXPERIMENT, learner=replace(LEARNER, personal=Personal(head=True)))
+    hidden = first_leaves()[:2]
+    assert model_size(private) == size_of(hidden)
 
 
 def unit_of(text):
@@ -516,32 +536,32 @@ def owned(path, experiment, **settings):
 
 
 @pytest.fixture
-def work_of(tmp_path, monkeypatch):
+def client_in(tmp_path, monkeypatch):
     from fedrl.network import worker
 
     monkeypatch.setattr(worker, "use_compilation_cache", lambda folder: None)
     return lambda experiment, **settings: (
-        agent_in(owned(tmp_path / "agent", experiment, **settings))._work
+        agent_in(owned(tmp_path / "agent", experiment, **settings))._client
     )
 
 
-def test_theta_is_the_agents_environment(work_of):
-    work = work_of(EXPERIMENT, theta=(0.75,), id=2)
-    assert isinstance(work, SimulatedClient)
-    np.testing.assert_array_equal(work._theta, [[0.75]])
+def test_theta_is_the_agents_environment(client_in):
+    client = client_in(EXPERIMENT, theta=(0.75,), id=2)
+    assert isinstance(client, SimulatedClient)
+    np.testing.assert_array_equal(client._theta, [[0.75]])
 
 
-def test_without_any_description_it_is_the_one_that_is_drawn(work_of):
-    np.testing.assert_array_equal(work_of(EXPERIMENT, id=2)._theta, thetas()[2:3])
+def test_without_any_description_it_is_the_one_that_is_drawn(client_in):
+    np.testing.assert_array_equal(client_in(EXPERIMENT, id=2)._theta, thetas()[2:3])
 
 
-def test_dynamics_of_ones_own_are_those_of_the_agent(work_of, tmp_path):
+def test_dynamics_of_ones_own_are_those_of_the_agent(client_in, tmp_path):
     P = np.random.default_rng(0).dirichlet(np.ones(16), (16, 4))
     np.save(tmp_path / "mine.npy", P)
-    work = work_of(TABLES, mdp=str(tmp_path / "mine.npy"))
-    assert isinstance(work, TableClient)
+    client = client_in(TABLES, mdp=str(tmp_path / "mine.npy"))
+    assert isinstance(client, TableClient)
     with jax.enable_x64(True):
-        np.testing.assert_array_equal(np.asarray(work._mdps.P)[..., 0], P)
+        np.testing.assert_array_equal(np.asarray(client._mdps.P)[..., 0], P)
 
 
 @pytest.mark.parametrize(
@@ -558,9 +578,9 @@ def test_dynamics_of_ones_own_are_those_of_the_agent(work_of, tmp_path):
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_description_that_cannot_be_used_is_told_at_once(work_of, experiment, settings, said):
+def test_a_description_that_cannot_be_used_is_told_at_once(client_in, experiment, settings, said):
     with pytest.raises(FedrlError) as told:
-        work_of(experiment, **settings)
+        client_in(experiment, **settings)
     assert said in str(told.value)
 
 
@@ -576,14 +596,14 @@ def test_a_description_that_cannot_be_used_is_told_at_once(work_of, experiment, 
     ],
     ids=["sums", "shape", "no numbers", "words", "empty", "garbage"],
 )
-def test_dynamics_that_are_none_are_told_at_once(work_of, tmp_path, what, said):
+def test_dynamics_that_are_none_are_told_at_once(client_in, tmp_path, what, said):
     file = tmp_path / "mine.npy"
     if isinstance(what, bytes):
         file.write_bytes(what)
     else:
         np.save(file, what)
     with pytest.raises(FedrlError) as told:
-        work_of(TABLES, mdp=str(file))
+        client_in(TABLES, mdp=str(file))
     assert said in str(told.value)
     assert str(file) in str(told.value)
 

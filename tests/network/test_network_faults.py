@@ -17,8 +17,7 @@ from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import to_toml
 from fedrl.network.answering import Agent
 from fedrl.network.deployment import AGENT, FEDERATION, AgentSettings
-from fedrl.network.gymnasium_client import GymnasiumClient
-from in_process import Federation, agents_of
+from in_process import Federation, agents_of, client_of
 from network import network, on_linux, until, with_nginx
 from tiny import TINY
 
@@ -212,8 +211,8 @@ def test_after_all_this_the_model_is_that_of_an_undisturbed_training(
     assert training.wait("server") == 0
     agents = agents_of(EXPERIMENT, tmp_path)
     monkeypatch.syspath_prepend(training.path.parent / "modules")
-    work = GymnasiumClient(EXPERIMENT, 1, "stick:make")
-    agents[1] = Agent(tmp_path / "agent 1", work, EXPERIMENT.digest)
+    client = client_of(EXPERIMENT, 1, environment="stick:make")
+    agents[1] = Agent(tmp_path / "agent 1", client, EXPERIMENT.digest)
     late, silent = lost_rounds(training)
     assert late[0] | silent[0]
     heard = {i: Heard(agent, late[i], silent[i]) for i, agent in agents.items()}
