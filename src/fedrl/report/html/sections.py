@@ -1,7 +1,9 @@
 """The sections of a page, from runs and their arms."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
+
+import numpy as np
 
 from fedrl.experiment.toml import to_toml
 from fedrl.report.arms import OWN, Arm, Interval, difference, final, interval, over_training
@@ -73,7 +75,8 @@ def curves_section(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> S
 def _line(arm: Arm, number: int, split: str) -> Line:
     curve = arm.curves[split]
     seeds = len(curve)
-    half = BAND * curve.std(0, ddof=1) / seeds**0.5 if seeds > 1 else None
+    spread = curve.std(0, ddof=1) if seeds > 1 else np.full(len(arm.updates), inf)
+    half = BAND * spread / seeds**0.5
     return Line(arm.shown, style_of(number), arm.updates, curve.mean(0), half)
 
 

@@ -61,7 +61,7 @@ def _lines(run: TableRun) -> list[Line]:
         known = found[who].dropna()
         x, y = known.index.to_numpy(float), known.to_numpy(float)
         if len(known):
-            lines.append(Line(who, style_of(number), x, np.asarray(y), None))
+            lines.append(Line(who, style_of(number), x, np.asarray(y), np.full(len(y), np.inf)))
     return lines
 
 
