@@ -17,7 +17,7 @@ from fedrl.files import Array, kept_name, write_atomically
 from fedrl.network.deployment import EXPERIMENT
 from fedrl.network.experiments import AnyExperiment
 from fedrl.network.messages import Answer, Arrays
-from fedrl.network.missed import Missed, read_missed, write_missed
+from fedrl.network.missed import COST_COLUMNS, COSTS, Missed, read_missed, write_missed
 from fedrl.network.server_side import NetworkTraining, Planned, TableTraining
 from fedrl.runs import metrics
 from fedrl.runs.run_directory import RunDirectory
@@ -26,8 +26,7 @@ from fedrl.tabular.experiment import TabularExperiment
 from fedrl.trackers.tracker import Tracker
 from fedrl.trees import named_leaves
 
-TRAINING, COSTS = "training", "communication.csv"
-COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
+TRAINING = "training"
 
 
 class Record:

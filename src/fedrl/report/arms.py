@@ -80,10 +80,8 @@ class Interval:
 def interval(values: Array) -> Interval:
     """Student's interval; infinite with a single seed, which says nothing about others."""
     n = len(values)
-    if n < 2:
-        return Interval(float(values.mean()), inf)
-    half = float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / sqrt(n)
-    return Interval(float(values.mean()), half)
+    half = stdtrit(n - 1, 0.975) * values.std(ddof=1) / sqrt(n) if n > 1 else inf
+    return Interval(float(values.mean()), float(half))
 
 
 def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
@@ -187,24 +185,21 @@ def strict_mean(frame: "pd.DataFrame", by: list[str]) -> "pd.Series[float]":
 
 def final(arm: Arm, split: str) -> Array:
     """Value of each seed at the end."""
-    last: Array = arm.curves[split][:, -1]
-    return last
+    return np.asarray(arm.curves[split][:, -1])
 
 
 def over_training(arm: Arm, split: str) -> Array:
     """Mean value of each seed over the whole training: who learns faster has more."""
     length = arm.updates[-1] - arm.updates[0]
-    area: Array = np.trapezoid(arm.curves[split], arm.updates, axis=1)
-    return area / length if length else final(arm, split)
+    area = np.trapezoid(arm.curves[split], arm.updates, axis=1)
+    return np.asarray(area) / length if length else final(arm, split)
 
 
 def same_draws(arms: Sequence[Arm]) -> bool:
     """Whether seed k of each arm has the same environments, so that seeds can be paired."""
-    return (
-        len({(a.experiment.family, a.experiment.agents, a.experiment.seed) for a in arms}) == 1
-        and len({a.thetas for a in arms}) == 1
-        and len({(a.experiment.held_out, a.experiment.seeds) for a in arms}) == 1
-    )
+    shared = ("family", "agents", "held_out", "seed", "seeds")
+    draws = {(arm.thetas, *(getattr(arm.experiment, x) for x in shared)) for arm in arms}
+    return len(draws) == 1
 
 
 def difference(

@@ -100,13 +100,11 @@ def _map(embeddings: Array, values: Array, name: str, which: str) -> Chart:
     else:
         places, labels = np.stack([embeddings[..., 0], values], -1), ("embedding", name)
     points = [
-        Point(*places[place].tolist(), "seed {} · agent {}".format(*place), f"{name} {x:.4g}", x)
-        for place, x in np.ndenumerate(values)
+        Point(x, y, f"seed {seed} · agent {agent}", f"{name} {value:.4g}", value)
+        for (seed, agent), value in np.ndenumerate(values)
+        for x, y in [places[seed, agent].tolist()]
     ]
-    x_label, y_label = labels
-    return coloured_chart(
-        f"by {name}{which}", points, x_label=x_label, y_label=y_label, colour_label=name
-    )
+    return coloured_chart(f"by {name}{which}", points, labels, name)
 
 
 def main_directions(embeddings: Array, values: Array) -> Array:

@@ -10,7 +10,7 @@ from fedrl.report.arms import BASELINE, OWN, Arm, strict_mean
 from fedrl.report.html.heat import heat_chart
 from fedrl.report.html.numbers import decimal, extremes
 from fedrl.report.html.points import Cloud, Point, cloud_chart, coloured_chart
-from fedrl.report.html.section import Key, Section, style_of
+from fedrl.report.html.section import Section, style_of
 from fedrl.report.html.svg import Chart
 from fedrl.report.html.words import PLACES
 from fedrl.runs.metrics import HELD_OUT, TRAIN
@@ -72,17 +72,13 @@ def returns_against_theta(arms: Sequence[Arm], metric: str) -> Section:
     if not finite.all():
         words.append("Where a return is not a finite number nothing is drawn.")
     frames = [frame for found in measured.values() for frame in found]
-    if any(len(frame.drop_duplicates(PLACE)) > _shown(arms) for frame in frames):
+    if any(len(frame.drop_duplicates(PLACE)) > MOST_POINTS // len(arms) for frame in frames):
         words.append("Of many environments, only the first ones are drawn as points.")
     if len(varied) == 2:
         return section(words, charts=_maps(arms, measured, metric, extremes(values)))
     charts = _clouds(arms, measured, metric, extremes(values))
-    return section(words, charts=charts, legend=legend_of(arms))
-
-
-def _shown(arms: Sequence[Arm]) -> int:
-    """Points that are drawn of each arm."""
-    return MOST_POINTS // len(arms)
+    legend = [(style_of(number), arm.shown) for number, arm in enumerate(arms)]
+    return section(words, charts=charts, legend=legend)
 
 
 def _clouds(
@@ -94,21 +90,14 @@ def _clouds(
     for i, varied in enumerate(family.varied):
         for split, found in frames.items():
             clouds = [
-                Cloud(arm.shown, style_of(number), points)
+                Cloud(arm.shown, style_of(number), points, MOST_POINTS // len(arms))
                 for number, (arm, frame) in enumerate(zip(arms, found, strict=True))
                 if (points := _points(frame, {varied.name: f"t{i}"}))
             ]
             if clouds:
-                chart = cloud_chart(
-                    f"{_place(split)}, by {varied.name}",
-                    clouds,
-                    x_label=varied.name,
-                    y_label=metric,
-                    ys=ys,
-                    shown=_shown(arms),
-                    trends=len(family.varied) == 1,
-                )
-                charts.append(chart)
+                title, labels = f"{_place(split)}, by {varied.name}", (varied.name, metric)
+                only = len(family.varied) == 1
+                charts.append(cloud_chart(title, clouds, labels, ys, trends=only))
     return charts
 
 
@@ -120,11 +109,10 @@ def _maps(
     return [
         coloured_chart(
             _place(split) + (f", {arm.shown}" if len(arms) > 1 else ""),
-            points[: _shown(arms)],
-            x_label=x,
-            y_label=y,
-            colour_label=metric,
-            values=values,
+            points[: MOST_POINTS // len(arms)],
+            (x, y),
+            metric,
+            values,
         )
         for split, found in frames.items()
         for arm, frame in zip(arms, found, strict=True)
@@ -134,11 +122,6 @@ def _maps(
 
 def _place(split: str) -> str:
     return PLACES[TRAIN if split == OWN else split]
-
-
-def legend_of(arms: Sequence[Arm]) -> list[Key]:
-    """An entry for each arm."""
-    return [Key(style_of(number), arm.shown) for number, arm in enumerate(arms)]
 
 
 def _points(frame: "pd.DataFrame", constants: Mapping[str, str]) -> list[Point]:
@@ -181,9 +164,7 @@ def baseline_matrices(arms: Sequence[Arm], metric: str) -> Section | None:
         range_ = extremes(np.concatenate([one.to_numpy().ravel() for one in matrices.values()]))
         which = f", {arm.label}" if len(alone) > 1 else ""
         charts += [
-            heat_chart(
-                f"{PLACES[split].capitalize()}{which}", one, value_name=metric, range_=range_
-            )
+            heat_chart(f"{PLACES[split].capitalize()}{which}", one, metric, range_)
             for split, one in matrices.items()
         ]
     varied = alone[0].experiment.family.varied

@@ -1,7 +1,7 @@
 """Curves with bands."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ MOST_PLACES = 400
 """Of a curve: more cannot be told apart on a screen."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A curve and how far it is known; `half` is infinite where nobody can tell."""
 
     label: str
@@ -48,17 +47,11 @@ def extent(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def line_chart(
-    title: str,
-    lines: Sequence[Line],
-    *,
-    x_label: str,
-    y_label: str,
-    unit: str,
-    ys: tuple[float, float],
+    title: str, lines: Sequence[Line], labels: tuple[str, str], unit: str, ys: tuple[float, float]
 ) -> Chart:
     """Curves over training; pointed at, all values at the nearest place."""
     lines = [line.thinned() for line in lines]
-    axes = Axes.around(np.concatenate([line.x for line in lines]), np.array(ys))
+    axes = Axes.around(np.concatenate([line.x for line in lines]), np.array(ys), labels)
     bands, curves, dots = [], [], []
     for line in (line.at(np.isfinite(line.y)) for line in lines):
         low, high = line.edges
@@ -70,10 +63,10 @@ def line_chart(
         if len(line.x) == 1:  # a run that has only just begun is a point
             x, y = float(axes.x(line.x[0])), float(axes.y(line.y[0]))
             dots.append(mark("circle", cx=x, cy=y, r=3.0, class_=f"first {line.style}"))
-    described = f"{y_label} against {x_label}, {title}. At the end: " + "; ".join(
+    described = f"{labels[1]} against {labels[0]}, {title}. At the end: " + "; ".join(
         f"{line.label} {line.told(-1)}" for line in lines
     )
-    marks = [*axes.marks(x_label, y_label), *bands, *curves, *dots]
+    marks = [*axes.marks(), *bands, *curves, *dots]
     return Chart(title, described, marks, _hover(lines, axes, unit))
 
 
@@ -84,7 +77,7 @@ def _hover(lines: Sequence[Line], axes: Axes, unit: str) -> dict[str, object]:
         rows = [
             [number, line.told(i), round(axes.y(y), 1) if np.isfinite(y := line.y[i]) else None]
             for number, line in enumerate(lines)
-            for i in np.flatnonzero(line.x == x)
+            for i in np.flatnonzero(line.x == x).tolist()
         ]
         stops.append([round(axes.x(x), 1), None, f"{x:,.0f} {unit}", rows])
     names = [[line.style, line.label] for line in lines]

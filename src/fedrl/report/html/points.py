@@ -9,10 +9,9 @@ import numpy as np
 from fedrl.counting import count
 from fedrl.files import Array
 from fedrl.report.html.numbers import decimal, short
-from fedrl.report.html.svg import HEIGHT, Axes, Chart, legend_of_colours, mark
+from fedrl.report.html.svg import HEIGHT, STEPS, Axes, Chart, legend_of_colours, mark
 
 BINS = 8
-STEPS = 24
 # Blue to orange (Okabe and Ito) by way of a grey that is seen on white and on black.
 ENDS = ((0, 114, 178), (148, 139, 150), (213, 94, 0))
 
@@ -29,54 +28,51 @@ class Point(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """The points of one arm."""
+    """The points of one arm, the first `shown` of which are drawn."""
 
     label: str
     style: str
     points: Sequence[Point]
+    shown: int
 
 
-def _column(points: Sequence[Point], name: str) -> Array:
-    return np.array([getattr(point, name) for point in points])
+def _columns(points: Sequence[Point]) -> tuple[Array, Array]:
+    return np.array([point.x for point in points]), np.array([point.y for point in points])
 
 
 def cloud_chart(
     title: str,
     clouds: Sequence[Cloud],
-    *,
-    x_label: str,
-    y_label: str,
+    labels: tuple[str, str],
     ys: tuple[float, float],
-    shown: int,
+    *,
     trends: bool,
 ) -> Chart:
-    """Points of each arm, of the first `shown` each; `trends`: and a line through means of all."""
-    everything = [point for cloud in clouds for point in cloud.points]
-    axes = Axes.around(_column(everything, "x"), np.array(ys), room=0.03)
-    marks, lines, stops = [], [], []
-    for number, cloud in enumerate(clouds):
-        for point in cloud.points[:shown]:
+    """Points of each arm; `trends`: and a line through means of all."""
+    xs, _ = _columns([point for cloud in clouds for point in cloud.points])
+    axes = Axes.around(xs, np.array(ys), labels, room=0.03)
+    marks, lines, stops, told = axes.marks(), [], [], []
+    for number, (label, style, points, shown) in enumerate(clouds):
+        for point in points[:shown]:
             x, y = axes.x(point.x), axes.y(point.y)
-            marks.append(mark("circle", cx=x, cy=y, r=2.2, class_=f"dot {cloud.style}"))
+            marks.append(mark("circle", cx=x, cy=y, r=2.2, class_=f"dot {style}"))
             stops.append([round(x, 1), round(y, 1), point.head, [[number, point.told]]])
-        means = trend(cloud.points) if trends else []
+        means = trend(points) if trends else []
         if len(means) > 1:
             line = axes.places(*np.transpose(means))
-            lines += [
-                mark("polyline", points=line, class_=c) for c in ("halo", f"curve {cloud.style}")
-            ]
-    described = f"{y_label} against {x_label}, {title}. " + "; ".join(
-        f"{cloud.label}: from {decimal(min(p.y for p in cloud.points))} to "
-        f"{decimal(max(p.y for p in cloud.points))} in {count(len(cloud.points), 'environments')}"
-        for cloud in clouds
-    )
-    hover = {"names": [[cloud.style, cloud.label] for cloud in clouds], "stops": stops}
-    return Chart(title, described, [*axes.marks(x_label, y_label), *marks, *lines], hover)
+            lines.append(mark("polyline", points=line, class_="halo"))
+            lines.append(mark("polyline", points=line, class_=f"curve {style}"))
+        _, values = _columns(points)
+        ends = f"from {decimal(values.min())} to {decimal(values.max())}"
+        told.append(f"{label}: {ends} in {count(len(points), 'environments')}")
+    described = f"{labels[1]} against {labels[0]}, {title}. {'; '.join(told)}"
+    names = [[cloud.style, cloud.label] for cloud in clouds]
+    return Chart(title, described, [*marks, *lines], {"names": names, "stops": stops})
 
 
 def trend(points: Sequence[Point]) -> list[tuple[float, float]]:
     """Means of neighbours: of those with equal x if there are few such, otherwise in bins."""
-    xs, ys = _column(points, "x"), _column(points, "y")
+    xs, ys = _columns(points)
     edges = np.unique(xs)
     if len(edges) > BINS:
         edges = np.linspace(edges[0], edges[-1], BINS + 1)[1:-1]
@@ -90,23 +86,21 @@ def trend(points: Sequence[Point]) -> list[tuple[float, float]]:
 def coloured_chart(
     title: str,
     points: Sequence[Point],
-    *,
-    x_label: str,
-    y_label: str,
+    labels: tuple[str, str],
     colour_label: str,
     values: tuple[float, float] | None = None,
 ) -> Chart:
     """A map of points; `values` are those of the first and the last colour."""
-    axes = Axes.around(_column(points, "x"), _column(points, "y"), room=0.05)
+    axes = Axes.around(*_columns(points), labels, room=0.05)
     low, high = values or (min(p.value for p in points), max(p.value for p in points))
-    marks, stops = axes.marks(x_label, y_label), []
+    marks, stops = axes.marks(), []
     for point in points:
         x, y = axes.x(point.x), axes.y(point.y)
         share = (point.value - low) / (high - low) if high > low else 0.5
         marks.append(mark("circle", cx=x, cy=y, r=4.2, class_="place", fill=colour(share)))
         stops.append([round(x, 1), round(y, 1), point.head, [[0, point.told]]])
-    strip = [{"fill": colour(i / (STEPS - 1))} for i in range(STEPS)]
-    marks += legend_of_colours(strip, short(low), short(high), colour_label, y=HEIGHT + 12)
+    strip = [{"fill": colour(share)} for share in np.linspace(0, 1, STEPS)]
+    marks += legend_of_colours(strip, (short(low), short(high)), colour_label, HEIGHT + 12)
     described = f"{title}: {count(len(points), 'points')}, coloured by {colour_label}"
     return Chart(title, described, marks, {"names": [["", ""]], "stops": stops}, HEIGHT + 26)
 

@@ -17,8 +17,8 @@ WIDTH, HEIGHT = 380.0, 260.0
 TOP, RIGHT, BOTTOM = 26.0, 14.0, 42.0
 LETTER = 6.4
 """About the width of a digit on an axis."""
-STRIP = 96.0
-"""Width of a legend of colours."""
+STRIP, STEPS = 96.0, 24
+"""Width of a legend of colours, and how many it has."""
 
 
 class Mark(NamedTuple):
@@ -54,15 +54,10 @@ class Chart:
     marks: Sequence[Mark]
     hover: Mapping[str, Any] = field(default_factory=dict)
     height: float = HEIGHT
-
-    @property
-    def box(self) -> str:
-        """What its units are."""
-        return f"0 0 {_plain(WIDTH)} {_plain(self.height)}"
+    width: float = WIDTH
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """From values to places, of one or of many."""
 
     low: float
@@ -73,48 +68,41 @@ class Scale:
     def __call__(self, value: Any) -> Any:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    @property
-    def ticks(self) -> list[float]:
-        return ticks(self.low, self.high)
 
-
-@dataclass(frozen=True)
-class Axes:
-    """Where values lie in a chart."""
+class Axes(NamedTuple):
+    """Where values lie in a chart, and what they are."""
 
     x: Scale
     y: Scale
+    labels: tuple[str, str]
 
     @classmethod
-    def around(cls, xs: Array, ys: Array, *, room: float = 0.0) -> "Axes":
+    def around(cls, xs: Array, ys: Array, labels: tuple[str, str], room: float = 0.0) -> "Axes":
         """For values like these, `room` (a share of their range) wider to each side."""
         (left, right), (bottom, top) = _wider(xs, room), _wider(ys, 0.04)
         letters = max(len(short(value)) for value in ticks(bottom, top))
-        return cls(
-            Scale(left, right, 14.0 + LETTER * letters, WIDTH - RIGHT),
-            Scale(bottom, top, HEIGHT - BOTTOM, TOP),
-        )
+        x = Scale(left, right, 14.0 + LETTER * letters, WIDTH - RIGHT)
+        return cls(x, Scale(bottom, top, HEIGHT - BOTTOM, TOP), labels)
 
     def places(self, xs: Array, ys: Array) -> str:
         """Values as the points of a line."""
         pairs = zip(self.x(xs).tolist(), self.y(ys).tolist(), strict=True)
         return " ".join(f"{_plain(x)},{_plain(y)}" for x, y in pairs)
 
-    def marks(self, x_label: str, y_label: str) -> list[Mark]:
+    def marks(self) -> list[Mark]:
         """Both axes, with their names and a grid."""
-        x, y = self.x, self.y
+        x, y, (x_label, y_label) = self
         marks = []
-        for value in y.ticks:
+        for value in ticks(y.low, y.high):
             height = y(value)
             marks.append(mark("line", class_="grid", x1=x.start, x2=x.end, y1=height, y2=height))
             marks.append(text(x.start - 7, height + 4, short(value), "end"))
-        return [
-            *marks,
-            *(text(x(value), y.start + 17, short(value), "middle") for value in x.ticks),
-            mark("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start),
-            text(0.0, 11.0, y_label),
-            text((x.start + x.end) / 2, HEIGHT - 4, x_label, "middle"),
-        ]
+        for value in ticks(x.low, x.high):
+            marks.append(text(x(value), y.start + 17, short(value), "middle"))
+        marks.append(mark("line", class_="axis", x1=x.start, x2=x.end, y1=y.start, y2=y.start))
+        marks.append(text(0.0, 11.0, y_label))
+        marks.append(text((x.start + x.end) / 2, HEIGHT - 4, x_label, "middle"))
+        return marks
 
 
 def _wider(values: Array, share: float) -> tuple[float, float]:
@@ -124,17 +112,15 @@ def _wider(values: Array, share: float) -> tuple[float, float]:
 
 
 def legend_of_colours(
-    colours: Sequence[Mapping[str, str]], low: str, high: str, name: str, *, y: float
+    colours: Sequence[Mapping[str, str]], ends: tuple[str, str], name: str, y: float
 ) -> list[Mark]:
-    """A strip from the colour (its attributes) of the smallest value to that of the largest."""
+    """A strip of colours (attributes) between what the ends mean."""
     step = STRIP / len(colours)
-    start = WIDTH - RIGHT - STRIP - LETTER * len(high) - 6
-    return [
-        *(
-            mark("rect", x=start + i * step, y=y, width=step + 0.3, height=8.0, **colour)
-            for i, colour in enumerate(colours)
-        ),
-        text(start - 6, y + 8, low, "end"),
-        text(start + STRIP + 6, y + 8, high),
-        text(0.0, y + 8, name),
-    ]
+    start = WIDTH - RIGHT - STRIP - LETTER * len(ends[1]) - 6
+    marks = []
+    for i, colour in enumerate(colours):
+        at: dict[str, Any] = {"x": start + i * step, "y": y, "width": step + 0.3, "height": 8.0}
+        marks.append(mark("rect", **at, **colour))
+    marks.append(text(start - 6, y + 8, ends[0], "end"))
+    marks.append(text(start + STRIP + 6, y + 8, ends[1]))
+    return [*marks, text(0.0, y + 8, name)]
