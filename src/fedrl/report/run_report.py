@@ -1,28 +1,39 @@
 """The report of runs, made from their directories and from nothing else."""
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.missed import missed_in_words, read_missed
-from fedrl.report.arms import SPLITS, Arm, final, interval
-from fedrl.report.curves import COLUMNS, draw_curves, rows
-from fedrl.report.figures import panels
-from fedrl.report.html import sections
+from fedrl.report.arms import (
+    OWN,
+    SPLITS,
+    Arm,
+    differences,
+    final,
+    interval,
+    pairs,
+    side_by_side,
+)
+from fedrl.report.curves import COLUMNS, draw_curves, mean_and_band, rows
+from fedrl.report.figures import BAND, panels
 from fedrl.report.html.costs import costs_section, shared_size
 from fedrl.report.html.embeddings import embeddings_section
 from fedrl.report.html.environments import baseline_matrices, returns_against_theta
-from fedrl.report.html.section import Card, Section, style_of
-from fedrl.report.html.words import told
+from fedrl.report.html.lines import Line
+from fedrl.report.html.numbers import as_words, decimal
+from fedrl.report.html.section import Card, Section, Table, style_of
+from fedrl.report.html.sections import curves_section
+from fedrl.report.html.words import PLACES, told
 from fedrl.report.showing import show, table
-from fedrl.report.side_by_side import differences, pairs, side_by_side
 from fedrl.runs.metrics import RETURN
 from fedrl.runs.run import Run
 
@@ -47,6 +58,7 @@ class RunReport:
         self.runs, self.metric, self.said = runs, metric, metric.replace("_", " ")
         self.suffix = "" if metric == RETURN else f"-{metric}"
         self.arms = side_by_side(runs, metric)
+        self.unit = self.arms[0].experiment.unit
         # Where all of them were evaluated.
         self.splits = [s for s in SPLITS if all(s in arm.curves for arm in self.arms)]
 
@@ -86,18 +98,77 @@ class RunReport:
         return [told(run) for run in self.runs]
 
     def cards(self) -> list[Card]:
-        """What one looks for first on a page."""
-        return sections.cards(self.arms, self.splits)
+        """What one looks for first on a page: the return at the end, of each arm."""
+        personal = any(arm.experiment.learner.personal for arm in self.arms)
+        main = OWN if personal or len(self.splits) == 1 else self.splits[0]
+        cards = []
+        for number, arm in enumerate(self.arms):
+            ends = {PLACES[split]: interval(final(arm, split)) for split in self.splits}
+            end = ends.pop(PLACES[main])
+            half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
+            beside = [(x.removesuffix(" environments"), as_words(y)) for x, y in ends.items()]
+            mean = decimal(end.mean)
+            cards.append(Card(style_of(number), arm.shown, mean, half, PLACES[main], beside))
+        return cards
 
     def sections(self) -> Iterator[Section | None]:
         """What a page says between the experiment and its settings."""
-        yield sections.curves_section(self.arms, self.splits, self.said)
-        yield sections.results_section(self.arms, self.splits, self.said)
+        yield self._curves()
+        yield self._results()
         yield returns_against_theta(self.arms, self.said)
         yield baseline_matrices(self.arms, self.said)
         yield embeddings_section(self.runs)
         styles = {arm.folder: style_of(i) for i, arm in reversed([*enumerate(self.arms)])}
         yield costs_section(self.runs, styles, shared_size)
+
+    def _curves(self) -> Section:
+        """A chart for each split."""
+        panels = []
+        for split in self.splits:
+            lines = [
+                Line(arm.shown, style_of(number), arm.updates, *mean_and_band(arm, split))
+                for number, arm in enumerate(self.arms)
+            ]
+            panels.append((PLACES[split].capitalize(), lines))
+        words = f"Mean over seeds; the bands are {BAND} standard errors to each side."
+        labels = f"{self.unit} of each agent", self.said
+        return curves_section("Learning curves", words, panels, labels, self.unit)
+
+    def _results(self) -> Section:
+        """Tables of the ends and of the differences."""
+        places = [PLACES[split] for split in self.splits]
+        rows = [
+            [
+                arm.shown,
+                f"{int(arm.updates[-1]):,}",
+                str(arm.experiment.seeds),
+                *(as_words(interval(final(arm, split))) for split in self.splits),
+            ]
+            for arm in self.arms
+        ]
+        columns = ["", self.unit, "seeds", *places]
+        styles = [style_of(number) for number in range(len(self.arms))]
+        tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, styles)]
+        words = ["Means over seeds ± 95 % interval (Student’s)."]
+        compared = [
+            [name, when, *(f"{as_words(x)}{' *' if x.excludes_zero else ''}" for x in gains)]
+            for name, when, gains in differences(self.arms, self.splits)
+        ]
+        if compared:
+            caption = "Differences, at the end and in the mean over the training"
+            tables.append(Table(caption, ["", "", *places], compared))
+            words.append(
+                "A star marks differences whose interval excludes 0; seeds are paired where they "
+                "have the same environments."
+            )
+        if any(arm.diverged for arm in self.arms):
+            words.append(
+                "Diverged means that a reward, a loss, a parameter or a return was not a finite "
+                "number in some seeds: there is no mean over the others."
+            )
+        if any(arm.experiment.seeds == 1 for arm in self.arms):
+            words.append("A single seed has no interval: it says nothing about others.")
+        return Section("results", "Results", words, tables=tables)
 
     def ends(self) -> "pd.DataFrame":
         """The values at the end, as text."""
@@ -110,7 +181,7 @@ class RunReport:
         )
 
 
-def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Table:
+def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> RichTable:
     seeds = sorted({arm.experiment.seeds for arm in arms})
     counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
     intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
@@ -125,7 +196,7 @@ def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Tab
     )
 
 
-def _difference_table(arms: Sequence[Arm], splits: Sequence[str]) -> Table:
+def _difference_table(arms: Sequence[Arm], splits: Sequence[str]) -> RichTable:
     return table(
         ("", "", *(split.removesuffix(" environment") for split in splits)),
         [

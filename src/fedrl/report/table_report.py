@@ -15,7 +15,7 @@ from fedrl.report.figures import COLOURS, panels, tidy
 from fedrl.report.html.costs import costs_section
 from fedrl.report.html.lines import Line
 from fedrl.report.html.section import Card, Section, Table, style_of
-from fedrl.report.html.sections import curves
+from fedrl.report.html.sections import curves_section
 from fedrl.report.showing import table
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
 from fedrl.tabular.experiment import TabularExperiment
@@ -100,7 +100,7 @@ class TableReport:
 
     def sections(self) -> Iterator[Section | None]:
         titles = self._named("All agents")
-        yield curves(
+        yield curves_section(
             "Objective by round",
             "The objective of the averaged policy in each agent’s own environment, as the agent "
             "measured it at the beginning of a round. The average is over the agents that "

@@ -23,16 +23,7 @@ class TableRun:
         self.path, self.experiment = path, read_settings(TabularExperiment, path / EXPERIMENT)
         self._directory = RunDirectory(path, self.experiment)
         self._directory.verify(EXPERIMENT)
-
-    @property
-    def finished(self) -> bool:
-        """Whether it came to its end."""
-        return self._directory.finished
-
-    @property
-    def seconds(self) -> float | None:
-        """How long it took, as far as the run itself knows."""
-        return self._directory.seconds
+        self.finished, self.seconds = self._directory.finished, self._directory.seconds
 
     def metrics(self) -> "pd.DataFrame":
         """Everything measured so far, one row for each number."""

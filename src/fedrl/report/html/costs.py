@@ -11,21 +11,15 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.network.missed import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
-from fedrl.report.html.bars import Bar, bar_chart
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table
+from fedrl.report.html.svg import RIGHT, WIDTH, Chart, mark, text
 from fedrl.report.table_runs import AnyRun
 
-COLUMNS = (
-    "run",
-    "communications",
-    "shared parameters",
-    "to agents",
-    "to the server",
-    "bytes",
-    "time",
-    "computing",
-)
+MEASURED = ("communications", "shared parameters", "to agents", "to the server", "bytes")
+COLUMNS = ("run", *MEASURED, "time", "computing")
+ROW = 44.0
+"""Height of a bar and what stands above it."""
 
 
 class Costs(NamedTuple):
@@ -90,21 +84,13 @@ def costs_section(
         parameters, size = shared(run.experiment)
         cost = costs_of(run, size)
         times = (cost.seconds, cost.computation)
-        rows.append(
-            [
-                run.path.name,
-                f"{cost.rounds:,}",
-                f"{parameters:,}",
-                bytes_as_words(cost.sent),
-                bytes_as_words(cost.received),
-                cost.how,
-                *("not recorded" if time is None else in_words(time) for time in times),
-            ]
-        )
-        total = cost.sent + cost.received
-        bars.append(Bar(run.path.name, styles[run.path.name], total, bytes_as_words(total)))
+        counts = f"{cost.rounds:,}", f"{parameters:,}"
+        travelled = bytes_as_words(cost.sent), bytes_as_words(cost.received)
+        took = ("not recorded" if time is None else in_words(time) for time in times)
+        rows.append([run.path.name, *counts, *travelled, cost.how, *took])
+        bars.append((run.path.name, styles[run.path.name], cost.sent + cost.received))
         computed |= cost.how == "computed"
-    charts = [bar_chart("Bytes in all, both ways", bars)] if any(bar.value for bar in bars) else []
+    charts = [_bars("Bytes in all, both ways", bars)] if any(x for *_, x in bars) else []
     words = [
         "What one training (one seed) communicates, and how long all seeds took on their machine."
     ]
@@ -116,3 +102,18 @@ def costs_section(
         )
     tables = [Table("", COLUMNS, rows)]
     return Section("costs", "Communication and time", words, charts=charts, tables=tables)
+
+
+def _bars(title: str, bars: Sequence[tuple[str, str, float]]) -> Chart:
+    """(label, style, bytes) one below the other; labels may be long, and stand above their bars."""
+    whole, longest = WIDTH - RIGHT, max(value for *_, value in bars)
+    marks, said = [], []
+    for i, (label, style, value) in enumerate(bars):
+        y, told = 14.0 + i * ROW, bytes_as_words(value)
+        at: dict[str, Any] = {"x": 0.0, "y": y + 7, "height": 10.0}
+        marks.append(text(0.0, y, label))
+        marks.append(text(whole, y, told, "end", "value"))
+        marks.append(mark("rect", class_="track", width=whole, **at))
+        marks.append(mark("rect", class_=f"bar {style}", width=whole * value / longest, **at))
+        said.append(f"{label} {told}")
+    return Chart(title, f"{title}: {'; '.join(said)}", marks, height=len(bars) * ROW)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrl.files import Array
+from fedrl.report.arms import in_own_environment
 from fedrl.report.html.points import Point, coloured_chart
 from fedrl.report.html.section import Section
 from fedrl.report.html.svg import Chart
-from fedrl.runs.metrics import AVERAGE, TRAIN
 from fedrl.runs.run import Run
 from fedrl.runs.run_directory import RunDirectory
 
@@ -78,10 +78,8 @@ def _maps(run: Run, which: str) -> list[Chart] | str:
 
 def _thetas(run: Run) -> Array | None:
     """(seeds, agents, constants): where agents live."""
-    frame = run.metrics()
-    frame = frame[(frame["split"] == TRAIN) & (frame["agent"] != AVERAGE)]
-    homes = frame[frame["agent"] == frame["environment"].astype(str)]
-    homes = homes.drop_duplicates(["seed", "environment"]).sort_values(["seed", "environment"])
+    homes = in_own_environment(run.metrics()).drop_duplicates(["seed", "environment"])
+    homes = homes.sort_values(["seed", "environment"])
     experiment = run.experiment
     shape = (experiment.seeds, experiment.agents, len(experiment.family.varied))
     if homes["theta"].isna().any() or len(homes) != shape[0] * shape[1]:
