@@ -106,7 +106,7 @@ def test_the_report_names_the_rounds_that_agents_missed(tmp_path, capsys):
     assert "agent 2 missed the last evaluation (it was not there)" in printed
     assert "rounds 2-3" in page([open_run(done.path)])
     # The last value that is known, and from when.
-    objectives = open_run(done.path).objectives()
+    objectives = open_run(done.path).objectives
     assert np.isnan(objectives.loc[4, "agent 2"])
     assert f"{objectives.loc[3, 'agent 2']:.4g} (after round 3)" in printed
 

@@ -34,7 +34,6 @@ class TableReport:
 
     def __init__(self, runs: Sequence[TableRun]) -> None:
         self.runs = runs
-        self.found = [run.objectives() for run in runs]
 
     def _named(self, alone: str) -> list[str]:
         """What is said of each run: its folder, if there are others."""
@@ -42,23 +41,20 @@ class TableReport:
 
     def printed(self) -> Iterator[RenderableType]:
         for run in self.runs:
-            how_far = _how_far(run)
-            yield f"[italic]{run.path.name}: objective of the averaged policy {how_far}[/]"
+            yield f"[italic]{run.path.name}: objective of the averaged policy {_how_far(run)}[/]"
             rows = _ends(run)
-            # Nobody missed anything: there is no column about it.
-            columns = ENDS if any(missed for *_, missed in rows) else ENDS[:-1]
-            shown = [
-                name if run.finished else name.replace("at the end", "so far") for name in columns
-            ]
-            yield table(shown, [row[: len(columns)] for row in rows], left=(0, 3), box=SIMPLE)
+            columns = ("", "at the start", "at the end" if run.finished else "so far", "missed")
+            # Where nobody missed anything, there is no column about it.
+            n = 4 if any(missed for *_, missed in rows) else 3
+            yield table(columns[:n], [row[:n] for row in rows], left=(0, 3), box=SIMPLE)
             yield from missed_in_words(read_missed(run.path), run.experiment.rounds)
 
     def rows(self) -> tuple[Sequence[str], list[list[object]]]:
         return ("run", "round", "updates", "agent", OBJECTIVE), [
             [run.path.name, number, run.updates(int(str(number))), who, f"{value:.9g}"]
-            for run, found in zip(self.runs, self.found, strict=True)
-            for who, objectives in found.items()
-            for number, value in objectives.dropna().items()
+            for run in self.runs
+            for who in (*run.objectives.columns[1:], AVERAGE)
+            for number, value in run.objectives[who].dropna().items()
         ]
 
     def figure(self) -> Figure:
@@ -67,9 +63,10 @@ class TableReport:
 
         titles = self._named(self.runs[0].experiment.name)
         figure, axes = panels(1 + 4.5 * len(self.runs), 3.4, titles, OBJECTIVE)
-        for ax, found in zip(axes, self.found, strict=True):
-            ax.plot(found.index, found[AVERAGE], color="black", linewidth=2, label=AVERAGE)
-            agents = found.columns.drop(AVERAGE)
+        for ax, run in zip(axes, self.runs, strict=True):
+            found = run.objectives
+            ax.plot(found[AVERAGE], color="black", linewidth=2, label=AVERAGE)
+            agents = found.columns[1:]
             told_apart = len(agents) < len(COLOURS)
             for i, who in enumerate(agents):
                 colour = COLOURS[i] if told_apart else COLOURS[0]
@@ -105,7 +102,7 @@ class TableReport:
             "The objective of the averaged policy in each agent’s own environment, as the agent "
             "measured it at the beginning of a round. The average is over the agents that "
             "answered.",
-            list(zip(titles, map(_lines, self.found), strict=True)),
+            list(zip(titles, map(_lines, self.runs), strict=True)),
             ("rounds done", OBJECTIVE),
             "rounds",
         )
@@ -132,31 +129,30 @@ def _shared_size(experiment: TabularExperiment) -> tuple[int, int]:
 
 def _how_far(run: TableRun) -> str:
     """`after 8 of 8 rounds`."""
-    done, rounds = int(run.objectives().index.max()), run.experiment.rounds
+    done, rounds = int(run.objectives.index.max()), run.experiment.rounds
     return f"after {done} of {count(rounds, 'rounds')}" + ("" if run.finished else ", not finished")
 
 
 def _ends(run: TableRun) -> list[tuple[str, str, str, str]]:
     """(who, first objective, last one, rounds missed), the average first."""
-    found, rounds = run.objectives(), run.experiment.rounds
-    missed = read_missed(run.path)
+    missed, rounds = read_missed(run.path), run.experiment.rounds
     rows = []
-    for who in (AVERAGE, *found.columns.drop(AVERAGE)):
-        known = found[who].dropna()
+    for who, objectives in run.objectives.items():
+        known = objectives.dropna()
         numbers = sorted(one.round for one in missed if who == f"agent {one.agent}")
         first, last = (f"{known.iloc[i]:.4g}" if len(known) else "—" for i in (0, -1))
-        if len(known) and known.index[-1] < found.index[-1]:
+        if len(known) and known.index[-1] < objectives.index[-1]:
             last += f" (after round {known.index[-1]})"
-        rows.append((who, first, last, rounds_in_words(numbers, rounds)))
+        rows.append((str(who), first, last, rounds_in_words(numbers, rounds)))
     return rows
 
 
-def _lines(found: "pd.DataFrame") -> list[Line]:
+def _lines(run: TableRun) -> list[Line]:
     """The curves of a run; nobody knows how far they are from those of other seeds."""
     lines = []
-    for number, who in enumerate((AVERAGE, *found.columns.drop(AVERAGE))):
-        known = found[who].dropna()
+    for number, (who, objectives) in enumerate(run.objectives.items()):
+        known = objectives.dropna()
         if len(known):
             x, y = known.index.to_numpy(float), known.to_numpy(float)
-            lines.append(Line(who, style_of(number), x, y, np.full(len(y), inf)))
+            lines.append(Line(str(who), style_of(number), x, y, np.full(len(y), inf)))
     return lines

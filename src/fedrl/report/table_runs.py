@@ -1,5 +1,6 @@
 """What a federation of tables leaves: the objective of the averaged policy, round by round."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ class TableRun:
         """Everything measured so far, one row for each number."""
         return measurements(self._directory)
 
+    @cached_property
     def objectives(self) -> "pd.DataFrame":
-        """A row for each round done, a column for each agent and one for their average.
+        """A row for each round done, a column for the average and one for each agent.
 
         The value of the averaged policy in an agent's own environment, as the agent measured it;
         missing where an agent did not answer. The average is over those that did.
@@ -39,9 +41,11 @@ class TableRun:
         frame = frame[frame["metric"] == OBJECTIVE]
         if frame.empty:
             raise FedrlError(f"{self.path} has no results yet: its first round is not done")
-        by_agent = frame.pivot_table(index="round", columns="environment", values="value")
-        by_agent = by_agent.reindex(columns=range(self.experiment.agents))
-        return by_agent.rename(columns="agent {}".format).assign(**{AVERAGE: by_agent.mean(axis=1)})
+        found = frame.pivot_table(index="round", columns="environment", values="value")
+        found = found.reindex(columns=range(self.experiment.agents))
+        found = found.rename(columns="agent {}".format)
+        found.insert(0, AVERAGE, found.mean(axis=1))
+        return found
 
     def updates(self, rounds: int) -> int:
         """Local updates of each agent after so many rounds."""
