@@ -25,7 +25,6 @@ from fedrl.report.arms import (
     told_apart,
 )
 from fedrl.report.run_report import _difference_table, _final_table
-from fedrl.report.side_by_side import pairs
 from fedrl.runs.metrics import COLUMNS, DISCOUNTED, RETURN
 from fedrl.strategies import Median
 from tiny import TINY
@@ -239,7 +238,7 @@ def test_tables_cut_neither_labels_nor_numbers(width):
     arms += arms_of(measured(ALONE))
     paper = Console(file=io.StringIO(), width=width)
     paper.print(_final_table(arms, SPLITS, RETURN))
-    paper.print(_difference_table(pairs(arms), SPLITS))
+    paper.print(_difference_table(arms, SPLITS))
     printed = paper.file.getvalue()
     assert "…" not in printed
     # The first column from top to bottom: what is folded goes on below.

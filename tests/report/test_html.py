@@ -227,11 +227,11 @@ def test_rows_and_columns_of_the_matrix_are_sorted_by_theta_in_every_seed():
     }
     arm = Arm("Baseline", ALONE, np.array([60]), {}, measured=frames)
     found = matrix(arm, "train")
-    assert found.values.tolist() == [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
-    assert found.rows == found.columns == ["1", "2", "3"]
+    assert found.to_numpy().tolist() == [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
+    assert list(found.index) == list(found.columns) == ["1", "2", "3"]
     found = matrix(arm, "held-out")
-    assert found.values.tolist() == [[14, 15], [24, 25], [34, 35]]
-    assert found.columns == ["4", "5"]
+    assert found.to_numpy().tolist() == [[14, 15], [24, 25], [34, 35]]
+    assert list(found.columns) == ["4", "5"]
 
 
 def test_costs_of_a_run_in_one_process_are_computed_and_said_to_be(both, together):

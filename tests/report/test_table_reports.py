@@ -3,7 +3,6 @@
 import csv
 import json
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from fedrl import FedrlError
 from fedrl.cli.main import main
 from fedrl.experiment.toml import to_toml
 from fedrl.network.messages import Refusal
-from fedrl.report.html.tables_page import tables_page
-from fedrl.report.table_runs import table_run
+from fedrl.report.html.page import page
+from fedrl.report.table_runs import TableRun, open_run
+from fedrl.runs.run import Run
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
 from in_process import Federation
@@ -95,7 +95,7 @@ def test_an_unfinished_training_is_reported_as_far_as_it_is(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "1 of 4 rounds, not finished" in printed  # the second one has not been evaluated yet
     assert "so far" in printed
-    assert "not finished" in tables_page([table_run(done.path)])
+    assert "not finished" in page([open_run(done.path)])
 
 
 def test_the_report_names_the_rounds_that_agents_missed(tmp_path, capsys):
@@ -104,9 +104,9 @@ def test_the_report_names_the_rounds_that_agents_missed(tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "agent 1 missed rounds 2-3 (no power)" in printed
     assert "agent 2 missed the last evaluation (it was not there)" in printed
-    assert "rounds 2-3" in tables_page([table_run(done.path)])
+    assert "rounds 2-3" in page([open_run(done.path)])
     # The last value that is known, and from when.
-    objectives = table_run(done.path).objectives()
+    objectives = open_run(done.path).objectives
     assert np.isnan(objectives.loc[4, "agent 2"])
     assert f"{objectives.loc[3, 'agent 2']:.4g} (after round 3)" in printed
 
@@ -162,10 +162,13 @@ def test_a_training_that_nobody_missed_has_no_such_file(finished):
 
 
 def test_a_table_run_is_told_from_others(finished, tmp_path):
-    assert table_run(finished.path).experiment == EXPERIMENT
-    assert table_run(tmp_path) is None
+    found = open_run(finished.path)
+    assert isinstance(found, TableRun)
+    assert found.experiment == EXPERIMENT
+    with pytest.raises(FedrlError, match="is not a run"):
+        open_run(tmp_path)
     (tmp_path / "experiment.toml").write_text(to_toml(TINY))
-    assert table_run(tmp_path) is None
+    assert isinstance(open_run(tmp_path), Run)
     (tmp_path / "experiment.toml").write_text("= nothing")
     with pytest.raises(FedrlError, match="is not TOML"):
-        table_run(Path(tmp_path))
+        open_run(tmp_path)

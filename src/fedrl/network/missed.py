@@ -1,4 +1,4 @@
-"""Rounds that went on without an agent, as the server keeps them beside a run's measurements."""
+"""What the server keeps beside a run's measurements: what rounds cost, and who missed them."""
 
 import csv
 import io
@@ -10,7 +10,8 @@ from typing import NamedTuple
 from fedrl.counting import round_name
 from fedrl.files import write_atomically
 
-MISSED = "missed.csv"
+MISSED, COSTS = "missed.csv", "communication.csv"
+COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
 
 
 class Missed(NamedTuple):

@@ -10,14 +10,13 @@ from typing import Any
 
 from fedrl.files import kept_name, write_atomically
 from fedrl.network.messages import Answer, Arrays
-from fedrl.network.missed import Missed, read_missed, write_missed
+from fedrl.network.missed import COST_COLUMNS, COSTS, Missed, read_missed, write_missed
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.runs import metrics
 from fedrl.runs.tracking import tracked
 from fedrl.trackers.tracker import Tracker
 
-TRAINING, COSTS = "training", "communication.csv"
-COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
+TRAINING = "training"
 
 
 class Record:

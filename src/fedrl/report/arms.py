@@ -1,8 +1,9 @@
 """What runs say about algorithms: curves over training and values at the end, seed by seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import combinations, product
 from math import inf, isfinite, sqrt
 from typing import TYPE_CHECKING
 
@@ -65,13 +66,8 @@ class Interval:
     def excludes_zero(self) -> bool:
         return abs(self.mean) > self.half
 
-    @property
-    def diverged(self) -> bool:
-        """Whether some seed has no finite value, so that there is no mean over seeds."""
-        return not isfinite(self.mean)
-
     def __str__(self) -> str:
-        if self.diverged:
+        if not isfinite(self.mean):
             return DIVERGED
         # A single seed has no interval.
         return f"{self.mean:.1f}" + (f" ± {self.half:.1f}" if self.half < inf else "")
@@ -80,10 +76,8 @@ class Interval:
 def interval(values: Array) -> Interval:
     """Student's interval; infinite with a single seed, which says nothing about others."""
     n = len(values)
-    if n < 2:
-        return Interval(float(values.mean()), inf)
-    half = float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / sqrt(n)
-    return Interval(float(values.mean()), half)
+    half = stdtrit(n - 1, 0.975) * values.std(ddof=1) / sqrt(n) if n > 1 else inf
+    return Interval(float(values.mean()), float(half))
 
 
 def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
@@ -95,7 +89,7 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
     if experiment.evaluation.where == "own":
-        return [arm(experiment.name, frames={OWN: _in_own_environment(frame)})]
+        return [arm(experiment.name, frames={OWN: in_own_environment(frame)})]
     personal = "Per" if experiment.learner.personal else ""
     algorithm = f"{personal}{type(experiment.learner).__name__}Avg"
     of_average = frame["agent"] == AVERAGE
@@ -104,16 +98,16 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     # One policy for all: the mean over agents of it in their own environments is the training mean.
     average[OWN] = average[TRAIN]
     if personal and experiment.communicates:
-        average[OWN] = _in_own_environment(frame)
+        average[OWN] = in_own_environment(frame)
     if experiment.communicates:
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
         return [arm(f"{algorithm}, E = {int(experiment.E)}{unit}", frames=average)]
     local = {split: frame[~of_average & (frame["split"] == split)] for split in splits}
-    local[OWN] = _in_own_environment(frame)
+    local[OWN] = in_own_environment(frame)
     return [arm("E = ∞", frames=average), arm(BASELINE, frames=local)]
 
 
-def _in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
+def in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Agents' own models where they were trained."""
     training = frame[(frame["split"] == TRAIN) & (frame["agent"] != AVERAGE)]
     return training[training["agent"] == training["environment"].astype(str)]
@@ -125,7 +119,6 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     That is the names of the runs; settings that differ, where names do not; folders, where nothing
     in the settings does.
     """
-    known: list[list[str]] = [[] for _ in arms]
 
     def settings(places: Sequence[int]) -> list[str]:
         found = [flat(arms[i].experiment) for i in places]
@@ -136,23 +129,22 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
         ]
         return [", ".join(f"{name}={one[name]}" for name in differing) for one in found]
 
+    labels: list[tuple[str, ...]] = [(arm.label,) for arm in arms]
     for distinction in (
         lambda places: [arms[i].experiment.name for i in places],
         settings,
         lambda places: [arms[i].folder for i in places],
         lambda places: [str(number) for number in range(1, len(places) + 1)],
     ):
-        equal: dict[tuple[str, ...], list[int]] = {}
-        for i, arm in enumerate(arms):
-            equal.setdefault((arm.label, *known[i]), []).append(i)
-        for places in equal.values():
+        for label in dict.fromkeys(labels):
+            places = [i for i, one in enumerate(labels) if one == label]
             words = distinction(places)
             if len(set(words)) > 1:
                 for i, what in zip(places, words, strict=True):
-                    known[i].append(what)
+                    labels[i] += (what,)
     return [
-        replace(arm, label=f"{arm.label} ({', '.join(what)})") if what else arm
-        for arm, what in zip(arms, known, strict=True)
+        replace(arm, label=f"{arm.label} ({', '.join(more)})") if more else arm
+        for arm, (_, *more) in zip(arms, labels, strict=True)
     ]
 
 
@@ -187,24 +179,21 @@ def strict_mean(frame: "pd.DataFrame", by: list[str]) -> "pd.Series[float]":
 
 def final(arm: Arm, split: str) -> Array:
     """Value of each seed at the end."""
-    last: Array = arm.curves[split][:, -1]
-    return last
+    return np.asarray(arm.curves[split][:, -1])
 
 
 def over_training(arm: Arm, split: str) -> Array:
     """Mean value of each seed over the whole training: who learns faster has more."""
     length = arm.updates[-1] - arm.updates[0]
-    area: Array = np.trapezoid(arm.curves[split], arm.updates, axis=1)
-    return area / length if length else final(arm, split)
+    area = np.trapezoid(arm.curves[split], arm.updates, axis=1)
+    return np.asarray(area) / length if length else final(arm, split)
 
 
 def same_draws(arms: Sequence[Arm]) -> bool:
     """Whether seed k of each arm has the same environments, so that seeds can be paired."""
-    return (
-        len({(a.experiment.family, a.experiment.agents, a.experiment.seed) for a in arms}) == 1
-        and len({a.thetas for a in arms}) == 1
-        and len({(a.experiment.held_out, a.experiment.seeds) for a in arms}) == 1
-    )
+    shared = ("family", "agents", "held_out", "seed", "seeds")
+    draws = {(arm.thetas, *(getattr(arm.experiment, x) for x in shared)) for arm in arms}
+    return len(draws) == 1
 
 
 def difference(
@@ -216,3 +205,33 @@ def difference(
         return interval(a - b)
     x, y = interval(a), interval(b)
     return Interval(x.mean - y.mean, sqrt(x.half**2 + y.half**2))
+
+
+def side_by_side(runs: Sequence[Run], metric: str) -> list[Arm]:
+    """The arms of all runs, each with a label of its own."""
+    if len({run.experiment.unit for run in runs}) > 1:
+        raise FedrlError("runs that count updates and runs that count episodes cannot be compared")
+    arms = told_apart([arm for run in runs for arm in arms_of(run, metric)])
+    # Those with communication first, whatever the order of the folders: colours keep their meaning.
+    return sorted(arms, key=lambda arm: not arm.experiment.communicates)
+
+
+def pairs(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
+    """Each arm against those that do less: communicate, personalise; adaptations pair by pair."""
+    if all(arm.experiment.evaluation.where == "own" for arm in arms):
+        return list(combinations(arms, 2))
+    federated = [arm for arm in arms if arm.experiment.communicates]
+    others = [arm for arm in arms if not arm.experiment.communicates]
+    personal = [arm for arm in federated if arm.experiment.learner.personal]
+    plain = [arm for arm in federated if not arm.experiment.learner.personal]
+    return [*product(personal, plain), *product(federated, others)]
+
+
+def differences(
+    arms: Sequence[Arm], splits: Sequence[str]
+) -> Iterator[tuple[str, str, list[Interval]]]:
+    """(whose, when, how much in each split) of what is compared."""
+    for one, other in pairs(arms):
+        for when, value in (("end", final), ("training", over_training)):
+            gains = [difference(one, other, split, value) for split in splits]
+            yield f"{one.label} − {other.label}", when, gains

@@ -5,10 +5,10 @@ from math import hypot
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from fedrl.counting import count
 from fedrl.report.csv_file import write_rows
+from fedrl.report.showing import table
 
 # A standard error published as 0.00 is known to two digits only.
 SMALLEST_PUBLISHED_SE = 0.005
@@ -62,20 +62,20 @@ def write_csv(path: Path, comparisons: list[Comparison]) -> None:
 
 def print_comparisons(title: str, comparisons: list[Comparison], console: Console) -> None:
     """A table for people, a row for each number."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1))
-    for column in comparisons[0].labels:
-        table.add_column(column, no_wrap=True)
-    for column in ("ours", "published", "z", ""):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in comparisons:
-        table.add_row(
+    labels = comparisons[0].labels
+    rows = [
+        (
             *row.labels.values(),
             f"{row.mean:.2f} ± {row.se:.2f}",
             f"{row.published:.2f} ± {row.published_se:.2f}",
             f"{row.z:+.2f}",
             row.mark,
         )
-    console.print(table)
+        for row in comparisons
+    ]
+    columns = (*labels, "ours", "published", "z", "")
+    look = {"title": title, "title_style": "bold", "box": None}
+    console.print(table(columns, rows, left=range(len(labels)), no_wrap=True, **look))
     far = sum(not row.agrees for row in comparisons)
     near = sum(abs(row.z) <= NOTICEABLE for row in comparisons)
     console.print(

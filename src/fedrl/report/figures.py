@@ -1,6 +1,7 @@
 """The look of our figures, and how they are written."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -16,6 +17,19 @@ BAND = 1.65  # standard errors, as in the paper's figures
 def new_figure(width: float, height: float) -> Figure:
     """A figure of its own, without pyplot: nothing global, no display needed."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def panels(
+    width: float, height: float, titles: Sequence[str], y_label: str
+) -> tuple[Figure, list[Axes]]:
+    """A figure of charts beside each other that share what is upwards."""
+    figure = new_figure(width, height)
+    axes = list(figure.subplots(1, len(titles), sharey=True, squeeze=False)[0])
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title)
+        ax.tick_params(labelleft=True)
+    axes[0].set_ylabel(y_label)
+    return figure, axes
 
 
 def tidy(ax: Axes) -> None:

@@ -1,21 +1,44 @@
-"""Tables and learning curves of runs, made from their directories and from nothing else."""
+"""The report of runs, made from their directories and from nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
 from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.missed import missed_in_words, read_missed
-from fedrl.report.arms import Arm, difference, final, interval, over_training
-from fedrl.report.csv_file import write_rows
-from fedrl.report.curves import COLUMNS, draw_curves, rows
-from fedrl.report.figures import new_figure, save
-from fedrl.report.side_by_side import SideBySide, pairs, side_by_side
+from fedrl.report.arms import (
+    OWN,
+    SPLITS,
+    Arm,
+    differences,
+    final,
+    interval,
+    pairs,
+    side_by_side,
+)
+from fedrl.report.curves import COLUMNS, draw_curves, mean_and_band, rows
+from fedrl.report.figures import BAND, panels
+from fedrl.report.html.costs import costs_section, shared_size
+from fedrl.report.html.embeddings import embeddings_section
+from fedrl.report.html.environments import baseline_matrices, returns_against_theta
+from fedrl.report.html.lines import Line
+from fedrl.report.html.numbers import as_words, decimal
+from fedrl.report.html.section import Card, Section, Table, style_of
+from fedrl.report.html.sections import curves_section
+from fedrl.report.html.words import PLACES, told
+from fedrl.report.showing import show, table
 from fedrl.runs.metrics import RETURN
 from fedrl.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Of a legend, about.
 INCHES_OF_LETTER, INCHES_OF_LINE = 0.075, 0.2
@@ -25,86 +48,172 @@ NOT_AVERAGED = (
 )
 
 
-def report_runs(
-    runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN
-) -> SideBySide:
-    """Print the tables; write them and the figures to `folder`; what was shown."""
-    shown = side_by_side(runs, metric)
-    arms, splits = shown
-    name = "report" if len(runs) == 1 else "comparison"
-    name = name if metric == RETURN else f"{name}-{metric}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for run in runs:
-        if not run.finished:
-            console.print(f"{run.path} is not finished; this is how far it is", soft_wrap=True)
-        for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
-            console.print(f"{run.path.name}: {words}", highlight=False, soft_wrap=True)
-    console.print(_final_table(arms, splits, metric))
-    if any(arm.diverged for arm in arms):
-        console.print(NOT_AVERAGED, highlight=False)
-    comparisons = pairs(arms)
-    if comparisons:
-        console.print(_difference_table(comparisons, splits))
-    write_rows(folder / f"{name}.csv", (*COLUMNS, metric), rows(arms, splits))
-    paths = _curves(arms, splits, folder, f"{name}-curves", metric)
-    console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
-    for run in runs:
-        console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
-    return shown
+class RunReport:
+    """Returns of runs, beside each other."""
+
+    again = "fedrl run FILE"
+    """The command that begins a run with the same settings."""
+
+    def __init__(self, runs: Sequence[Run], metric: str) -> None:
+        self.runs, self.metric, self.said = runs, metric, metric.replace("_", " ")
+        self.suffix = "" if metric == RETURN else f"-{metric}"
+        self.arms = side_by_side(runs, metric)
+        self.unit = self.arms[0].experiment.unit
+        # Where all of them were evaluated.
+        self.splits = [s for s in SPLITS if all(s in arm.curves for arm in self.arms)]
+
+    def printed(self) -> Iterator[RenderableType]:
+        """What is said on a terminal."""
+        for run in self.runs:
+            if not run.finished:
+                yield f"{run.path} is not finished; this is how far it is"
+            for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
+                yield f"{run.path.name}: {words}"
+        yield _final_table(self.arms, self.splits, self.metric)
+        if any(arm.diverged for arm in self.arms):
+            yield Text(NOT_AVERAGED)
+        if pairs(self.arms):
+            yield _difference_table(self.arms, self.splits)
+
+    def rows(self) -> tuple[Sequence[str], list[list[object]]]:
+        """Columns and rows of the CSV file."""
+        return (*COLUMNS, self.metric), rows(self.arms, self.splits)
+
+    def figure(self) -> Figure:
+        """Return against training for each split: the mean, and a band of standard errors."""
+        width = 3.5 * max(len(self.splits), 2)
+        # The legend stands below: labels may be longer than a chart is wide.
+        longest = max(len(arm.label) for arm in self.arms)
+        across = max(int(width / (0.7 + INCHES_OF_LETTER * longest)), 1)
+        height = 3.4 + INCHES_OF_LINE * -(-len(self.arms) // across)
+        figure, axes = panels(width, height, self.splits, self.said)
+        for ax, split in zip(axes, self.splits, strict=True):
+            draw_curves(ax, self.arms, split)
+        legend = axes[0].get_legend_handles_labels()
+        figure.legend(*legend, loc="outside lower center", ncols=across, frameon=False)
+        return figure
+
+    def told(self) -> list[str]:
+        """What was done in each run."""
+        return [told(run) for run in self.runs]
+
+    def cards(self) -> list[Card]:
+        """What one looks for first on a page: the return at the end, of each arm."""
+        personal = any(arm.experiment.learner.personal for arm in self.arms)
+        main = OWN if personal or len(self.splits) == 1 else self.splits[0]
+        cards = []
+        for number, arm in enumerate(self.arms):
+            ends = {PLACES[split]: interval(final(arm, split)) for split in self.splits}
+            end = ends.pop(PLACES[main])
+            half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
+            beside = [(x.removesuffix(" environments"), as_words(y)) for x, y in ends.items()]
+            mean = decimal(end.mean)
+            cards.append(Card(style_of(number), arm.shown, mean, half, PLACES[main], beside))
+        return cards
+
+    def sections(self) -> Iterator[Section | None]:
+        """What a page says between the experiment and its settings."""
+        yield self._curves()
+        yield self._results()
+        yield returns_against_theta(self.arms, self.said)
+        yield baseline_matrices(self.arms, self.said)
+        yield embeddings_section(self.runs)
+        styles = {arm.folder: style_of(i) for i, arm in reversed([*enumerate(self.arms)])}
+        yield costs_section(self.runs, styles, shared_size)
+
+    def _curves(self) -> Section:
+        """A chart for each split."""
+        panels = []
+        for split in self.splits:
+            lines = [
+                Line(arm.shown, style_of(number), arm.updates, *mean_and_band(arm, split))
+                for number, arm in enumerate(self.arms)
+            ]
+            panels.append((PLACES[split].capitalize(), lines))
+        words = f"Mean over seeds; the bands are {BAND} standard errors to each side."
+        labels = f"{self.unit} of each agent", self.said
+        return curves_section("Learning curves", words, panels, labels, self.unit)
+
+    def _results(self) -> Section:
+        """Tables of the ends and of the differences."""
+        places = [PLACES[split] for split in self.splits]
+        rows = [
+            [
+                arm.shown,
+                f"{int(arm.updates[-1]):,}",
+                str(arm.experiment.seeds),
+                *(as_words(interval(final(arm, split))) for split in self.splits),
+            ]
+            for arm in self.arms
+        ]
+        columns = ["", self.unit, "seeds", *places]
+        styles = [style_of(number) for number in range(len(self.arms))]
+        tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, styles)]
+        words = ["Means over seeds ± 95 % interval (Student’s)."]
+        compared = [
+            [name, when, *(f"{as_words(x)}{' *' if x.excludes_zero else ''}" for x in gains)]
+            for name, when, gains in differences(self.arms, self.splits)
+        ]
+        if compared:
+            caption = "Differences, at the end and in the mean over the training"
+            tables.append(Table(caption, ["", "", *places], compared))
+            words.append(
+                "A star marks differences whose interval excludes 0; seeds are paired where they "
+                "have the same environments."
+            )
+        if any(arm.diverged for arm in self.arms):
+            words.append(
+                "Diverged means that a reward, a loss, a parameter or a return was not a finite "
+                "number in some seeds: there is no mean over the others."
+            )
+        if any(arm.experiment.seeds == 1 for arm in self.arms):
+            words.append("A single seed has no interval: it says nothing about others.")
+        return Section("results", "Results", words, tables=tables)
+
+    def ends(self) -> "pd.DataFrame":
+        """The values at the end, as text."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [[str(interval(final(arm, split))) for split in self.splits] for arm in self.arms],
+            index=[arm.shown for arm in self.arms],
+            columns=self.splits,
+        )
 
 
-def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Table:
+def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> RichTable:
     seeds = sorted({arm.experiment.seeds for arm in arms})
     counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
-    what = metric.replace("_", " ").capitalize()
-    table = Table(
-        title=f"{what} at the end: mean over {counts}{' ± 95 % interval' if seeds[-1] > 1 else ''}",
-        title_justify="left",
+    intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
+    return table(
+        ("", arms[0].experiment.unit, *splits),
+        [
+            (arm.shown, f"{arm.updates[-1]}", *(str(interval(final(arm, s))) for s in splits))
+            for arm in arms
+        ],
+        title=f"{metric.replace('_', ' ').capitalize()} at the end: mean over {counts}{intervals}",
         box=SIMPLE,
     )
-    for column in ("", arms[0].experiment.unit, *splits):
-        table.add_column(column, justify="left" if column == "" else "right", overflow="fold")
-    for arm in arms:
-        values = [str(interval(final(arm, split))) for split in splits]
-        table.add_row(arm.shown, f"{arm.updates[-1]}", *values)
-    return table
 
 
-def _difference_table(pairs: Sequence[tuple[Arm, Arm]], splits: Sequence[str]) -> Table:
-    table = Table(
+def _difference_table(arms: Sequence[Arm], splits: Sequence[str]) -> RichTable:
+    return table(
+        ("", "", *(split.removesuffix(" environment") for split in splits)),
+        [
+            (
+                name if what == "end" else "",
+                what,
+                *(f"{gain}{'*' if gain.excludes_zero else ' '}" for gain in gains),
+            )
+            for name, what, gains in differences(arms, splits)
+        ],
+        left=(0, 1),
         title="Differences, at the end and in the mean over the training; * excludes 0",
-        title_justify="left",
         box=SIMPLE,
         padding=(0, 1, 0, 0),
     )
-    for column in ("", "", *(split.removesuffix(" environment") for split in splits)):
-        table.add_column(column, justify="right" if column else "left", overflow="fold")
-    for one, other in pairs:
-        name = f"{one.label} − {other.label}"
-        for what, value in (("end", final), ("training", over_training)):
-            gains = [difference(one, other, split, value) for split in splits]
-            table.add_row(name, what, *(f"{g}{'*' if g.excludes_zero else ' '}" for g in gains))
-            name = ""
-    return table
 
 
-def _curves(
-    arms: Sequence[Arm], splits: Sequence[str], folder: Path, name: str, metric: str
-) -> list[Path]:
-    """Return against training for each split: the mean, and a band of standard errors."""
-    width = 3.5 * max(len(splits), 2)
-    # The legend stands below: labels may be longer than a chart is wide.
-    across = max(int(width / (0.7 + INCHES_OF_LETTER * max(len(a.label) for a in arms))), 1)
-    lines = -(-len(arms) // across)
-    figure = new_figure(width, 3.4 + INCHES_OF_LINE * lines)
-    first = None
-    for column, split in enumerate(splits):
-        ax = figure.add_subplot(1, len(splits), column + 1, sharey=first)
-        first = first or ax
-        draw_curves(ax, arms, split)
-        ax.set_title(split)
-    if first is not None:
-        first.set_ylabel(metric.replace("_", " "))
-        handles, labels = first.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False)
-    return save(figure, folder, name)
+def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
+    """Print the tables; write them and the figures to `folder`."""
+    show(RunReport(runs, metric), folder, console)

@@ -1,104 +1,158 @@
-"""Tables and figures of federations of tables: the objective by round, of each agent."""
+"""The report of federations of tables: the objective by round, of each agent."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import TYPE_CHECKING
 
+import numpy as np
+from matplotlib.figure import Figure
 from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
+from rich.console import RenderableType
 
 from fedrl.counting import count
 from fedrl.network.missed import missed_in_words, read_missed, rounds_in_words
-from fedrl.report.csv_file import write_rows
-from fedrl.report.figures import COLOURS, new_figure, save, tidy
-from fedrl.report.table_runs import AVERAGE, TableRun
+from fedrl.report.figures import COLOURS, panels, tidy
+from fedrl.report.html.costs import costs_section
+from fedrl.report.html.lines import Line
+from fedrl.report.html.section import Card, Section, Table, style_of
+from fedrl.report.html.sections import curves_section
+from fedrl.report.showing import table
+from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
+from fedrl.tabular.experiment import TabularExperiment
 
-COLUMNS = ("run", "round", "updates", "agent", "objective")
+if TYPE_CHECKING:
+    import pandas as pd
 
-
-def report_tables(runs: Sequence[TableRun], folder: Path, console: Console) -> None:
-    """Print a table for each run; write the numbers and a figure to `folder`."""
-    for run in runs:
-        title = f"{run.path.name}: objective of the averaged policy {how_far(run)}"
-        console.print(title, style="italic", highlight=False, soft_wrap=True)
-        console.print(objective_table(run))
-        for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
-            console.print(words, highlight=False, soft_wrap=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "report" if len(runs) == 1 else "comparison"
-    write_rows(folder / f"{name}.csv", COLUMNS, _rows(runs))
-    paths = _curves(runs, folder, f"{name}-curves")
-    console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
-    for run in runs:
-        console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
+ENDS = ("", "at the start", "at the end", "missed")
 
 
-def how_far(run: TableRun) -> str:
+class TableReport:
+    """Objectives of federations of tables; it says of them what `RunReport` says of runs."""
+
+    again = "fedrl federation init DIR --experiment FILE"
+    said, suffix = OBJECTIVE, ""
+
+    def __init__(self, runs: Sequence[TableRun]) -> None:
+        self.runs = runs
+
+    def _named(self, alone: str) -> list[str]:
+        """What is said of each run: its folder, if there are others."""
+        return [run.path.name if len(self.runs) > 1 else alone for run in self.runs]
+
+    def printed(self) -> Iterator[RenderableType]:
+        for run in self.runs:
+            yield f"[italic]{run.path.name}: objective of the averaged policy {_how_far(run)}[/]"
+            rows = _ends(run)
+            columns = ("", "at the start", "at the end" if run.finished else "so far", "missed")
+            # Where nobody missed anything, there is no column about it.
+            n = 4 if any(missed for *_, missed in rows) else 3
+            yield table(columns[:n], [row[:n] for row in rows], left=(0, 3), box=SIMPLE)
+            yield from missed_in_words(read_missed(run.path), run.experiment.rounds)
+
+    def rows(self) -> tuple[Sequence[str], list[list[object]]]:
+        return ("run", "round", "updates", "agent", OBJECTIVE), [
+            [run.path.name, number, run.updates(int(str(number))), who, f"{value:.9g}"]
+            for run in self.runs
+            for who in (*run.objectives.columns[1:], AVERAGE)
+            for number, value in run.objectives[who].dropna().items()
+        ]
+
+    def figure(self) -> Figure:
+        """A chart for each run: thin lines of its agents, a thick one of their average."""
+        from matplotlib.ticker import MaxNLocator
+
+        titles = self._named(self.runs[0].experiment.name)
+        figure, axes = panels(1 + 4.5 * len(self.runs), 3.4, titles, OBJECTIVE)
+        for ax, run in zip(axes, self.runs, strict=True):
+            found = run.objectives
+            ax.plot(found[AVERAGE], color="black", linewidth=2, label=AVERAGE)
+            agents = found.columns[1:]
+            told_apart = len(agents) < len(COLOURS)
+            for i, who in enumerate(agents):
+                colour = COLOURS[i] if told_apart else COLOURS[0]
+                label = who if told_apart else "agents" if i == 0 else None
+                ax.plot(found[who], color=colour, linewidth=0.9, label=label, marker=".")
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.set_xlabel("rounds done")
+            tidy(ax)
+        legend = axes[0].get_legend_handles_labels()
+        figure.legend(*legend, loc="outside right upper", frameon=False)
+        return figure
+
+    def told(self) -> list[str]:
+        return [
+            f"{count(it.agents, 'agents')} with {type(it.learner).__name__}, each in an "
+            f"environment of its own from the family {it.family.name}, whose dynamics it knows. "
+            f"Every {count(it.E, 'updates')} they average their tables (E = {it.E}), "
+            f"{count(it.rounds, 'times')} in all. Shown: {_how_far(run)}."
+            for run in self.runs
+            for it in [run.experiment]
+        ]
+
+    def cards(self) -> list[Card]:
+        return [
+            Card(style_of(number), label, _ends(run)[0][2], "", _how_far(run))
+            for number, (run, label) in enumerate(zip(self.runs, self._named(AVERAGE), strict=True))
+        ]
+
+    def sections(self) -> Iterator[Section | None]:
+        titles = self._named("All agents")
+        yield curves_section(
+            "Objective by round",
+            "The objective of the averaged policy in each agent’s own environment, as the agent "
+            "measured it at the beginning of a round. The average is over the agents that "
+            "answered.",
+            list(zip(titles, map(_lines, self.runs), strict=True)),
+            ("rounds done", OBJECTIVE),
+            "rounds",
+        )
+        tables = [
+            Table(name, ENDS, [(*row, missed or "—") for *row, missed in _ends(run)])
+            for run, name in zip(self.runs, self._named("Objective"), strict=True)
+        ]
+        yield Section("results", "Results", tables=tables)
+        styles = {run.path.name: style_of(number) for number, run in enumerate(self.runs)}
+        yield costs_section(self.runs, styles, _shared_size)
+
+    def ends(self) -> "pd.DataFrame":
+        import pandas as pd
+
+        rows = [row for run in self.runs for row in _ends(run)]
+        return pd.DataFrame(rows, columns=ENDS).set_index("")
+
+
+def _shared_size(experiment: TabularExperiment) -> tuple[int, int]:
+    """Entries of the table that an agent communicates, and their bytes."""
+    entries = experiment.family.states * experiment.family.actions
+    return entries, 8 * entries
+
+
+def _how_far(run: TableRun) -> str:
     """`after 8 of 8 rounds`."""
-    done, rounds = int(run.objectives().index.max()), run.experiment.rounds
+    done, rounds = int(run.objectives.index.max()), run.experiment.rounds
     return f"after {done} of {count(rounds, 'rounds')}" + ("" if run.finished else ", not finished")
 
 
-def ends(run: TableRun) -> list[tuple[str, str, str, str]]:
+def _ends(run: TableRun) -> list[tuple[str, str, str, str]]:
     """(who, first objective, last one, rounds missed), the average first."""
-    found, rounds = run.objectives(), run.experiment.rounds
-    missed = read_missed(run.path)
+    missed, rounds = read_missed(run.path), run.experiment.rounds
     rows = []
-    for who in (AVERAGE, *found.columns[:-1]):
-        known = found[who].dropna()
+    for who, objectives in run.objectives.items():
+        known = objectives.dropna()
         numbers = sorted(one.round for one in missed if who == f"agent {one.agent}")
         first, last = (f"{known.iloc[i]:.4g}" if len(known) else "—" for i in (0, -1))
-        if len(known) and known.index[-1] < found.index[-1]:
+        if len(known) and known.index[-1] < objectives.index[-1]:
             last += f" (after round {known.index[-1]})"
-        rows.append((who, first, last, rounds_in_words(numbers, rounds)))
+        rows.append((str(who), first, last, rounds_in_words(numbers, rounds)))
     return rows
 
 
-def objective_table(run: TableRun) -> Table:
-    """First and last objectives, and who missed what."""
-    table = Table(box=SIMPLE)
-    rows = ends(run)
-    columns = ["", "at the start", "at the end" if run.finished else "so far", "missed"]
-    if not any(missed for *_, missed in rows):
-        columns = columns[:-1]
-    for column in columns:
-        table.add_column(column, justify="right" if column[:2] in ("at", "so") else "left")
-    for row in rows:
-        table.add_row(*row[: len(columns)])
-    return table
-
-
-def _rows(runs: Sequence[TableRun]) -> list[list[object]]:
-    return [
-        [run.path.name, number, run.updates(int(str(number))), who, f"{value:.9g}"]
-        for run in runs
-        for who, objectives in run.objectives().items()
-        for number, value in objectives.dropna().items()
-    ]
-
-
-def _curves(runs: Sequence[TableRun], folder: Path, name: str) -> list[Path]:
-    """A chart for each run: thin lines of its agents, a thick one of their average."""
-    from matplotlib.ticker import MaxNLocator
-
-    figure = new_figure(1 + 4.5 * len(runs), 3.4)
-    first = None
-    for number, run in enumerate(runs):
-        ax = figure.add_subplot(1, len(runs), number + 1, sharey=first)
-        first = first or ax
-        found = run.objectives()
-        *agents, _ = found.columns
-        ax.plot(found.index, found[AVERAGE], color="black", linewidth=2, label=AVERAGE)
-        for i, who in enumerate(agents):
-            told_apart = len(agents) < len(COLOURS)
-            colour = COLOURS[i] if told_apart else COLOURS[0]
-            label = who if told_apart else "agents" if i == 0 else None
-            ax.plot(found.index, found[who], color=colour, linewidth=0.9, label=label, marker=".")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set_xlabel("rounds done")
-        ax.set_title(run.path.name if len(runs) > 1 else run.experiment.name)
-        tidy(ax)
-    if first is not None:
-        first.set_ylabel("objective")
-        figure.legend(*first.get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    return save(figure, folder, name)
+def _lines(run: TableRun) -> list[Line]:
+    """The curves of a run; nobody knows how far they are from those of other seeds."""
+    lines = []
+    for number, (who, objectives) in enumerate(run.objectives.items()):
+        known = objectives.dropna()
+        if len(known):
+            x, y = known.index.to_numpy(float), known.to_numpy(float)
+            lines.append(Line(str(who), style_of(number), x, y, np.full(len(y), inf)))
+    return lines

@@ -1,52 +1,51 @@
 """What a federation of tables leaves: the objective of the averaged policy, round by round."""
 
-import io
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrl.errors import FedrlError
 from fedrl.experiment.toml import about_tables, read_settings, table_of
 from fedrl.files import read_text
-from fedrl.runs.run import Run
+from fedrl.runs.run import Run, measurements
 from fedrl.runs.run_directory import EXPERIMENT, RunDirectory
 from fedrl.tabular.experiment import TabularExperiment
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AVERAGE = "average"
+OBJECTIVE, AVERAGE = "objective", "average"
 
 
-@dataclass(frozen=True)
 class TableRun:
     """The run directory of a federation of tables."""
 
-    path: Path
-    experiment: TabularExperiment
+    def __init__(self, path: Path) -> None:
+        self.path, self.experiment = path, read_settings(TabularExperiment, path / EXPERIMENT)
+        self._directory = RunDirectory(path, self.experiment)
+        self._directory.verify(EXPERIMENT)
+        self.finished, self.seconds = self._directory.finished, self._directory.seconds
 
-    @property
-    def finished(self) -> bool:
-        """Whether it came to its end."""
-        return RunDirectory(self.path, self.experiment).finished
+    def metrics(self) -> "pd.DataFrame":
+        """Everything measured so far, one row for each number."""
+        return measurements(self._directory)
 
+    @cached_property
     def objectives(self) -> "pd.DataFrame":
-        """A row for each round done, a column for each agent and one for their average.
+        """A row for each round done, a column for the average and one for each agent.
 
         The value of the averaged policy in an agent's own environment, as the agent measured it;
         missing where an agent did not answer. The average is over those that did.
         """
-        import pandas as pd
-
-        text = RunDirectory(self.path, self.experiment).metrics_text()
-        frame = pd.read_csv(io.StringIO(text), dtype={"agent": "str"})
-        frame = frame[frame["metric"] == "objective"]
+        frame = self.metrics()
+        frame = frame[frame["metric"] == OBJECTIVE]
         if frame.empty:
             raise FedrlError(f"{self.path} has no results yet: its first round is not done")
-        by_agent = frame.pivot_table(index="round", columns="environment", values="value")
-        by_agent = by_agent.reindex(columns=range(self.experiment.agents))
-        by_agent.columns = pd.Index([f"agent {i}" for i in range(self.experiment.agents)])
-        return by_agent.assign(**{AVERAGE: by_agent.mean(axis=1)})
+        found = frame.pivot_table(index="round", columns="environment", values="value")
+        found = found.reindex(columns=range(self.experiment.agents))
+        found = found.rename(columns="agent {}".format)
+        found.insert(0, AVERAGE, found.mean(axis=1))
+        return found
 
     def updates(self, rounds: int) -> int:
         """Local updates of each agent after so many rounds."""
@@ -56,13 +55,9 @@ class TableRun:
 AnyRun = Run | TableRun
 
 
-def table_run(path: Path) -> TableRun | None:
-    """The federation of tables in a folder; None if it is another kind of run, or none."""
-    if not (path / EXPERIMENT).is_file():
-        return None
-    text = read_text(path / EXPERIMENT)
-    if not about_tables(table_of(text, str(path / EXPERIMENT))):
-        return None
-    experiment = read_settings(TabularExperiment, path / EXPERIMENT)
-    RunDirectory(path, experiment).verify(EXPERIMENT)
-    return TableRun(path, experiment)
+def open_run(path: Path, *, allow_code: bool = False) -> AnyRun:
+    """The run in a folder, of either kind."""
+    file = path / EXPERIMENT
+    if file.is_file() and about_tables(table_of(read_text(file), str(file))):
+        return TableRun(path)
+    return Run(path, allow_code=allow_code)

@@ -38,6 +38,22 @@ if TYPE_CHECKING:
 Policy = Callable[[Any], Any]
 
 
+def measurements(directory: RunDirectory) -> "pd.DataFrame":
+    """What `Run.metrics` gives, of any folder with measurements."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(io.StringIO(directory.metrics_text()), dtype=DTYPES)
+    except (ValueError, OverflowError):
+        frame = pd.DataFrame()
+    if tuple(frame.columns) != COLUMNS:
+        raise FedrlError(
+            f"the metrics in {directory.path} are damaged: take the run from a backup, or move its "
+            "folder away and run it again"
+        )
+    return frame
+
+
 class Run:
     """A run directory: what was asked, measured and learnt."""
 
@@ -74,19 +90,7 @@ class Run:
 
     def metrics(self) -> "pd.DataFrame":
         """Everything measured so far, one row for each number (docs/runs.md lists the columns)."""
-        import pandas as pd
-
-        text = io.StringIO(self._directory.metrics_text())
-        try:
-            frame = pd.read_csv(text, dtype=DTYPES)
-        except (ValueError, OverflowError):
-            frame = pd.DataFrame()
-        if tuple(frame.columns) != COLUMNS:
-            raise FedrlError(
-                f"the metrics in {self.path} are damaged: take the run from a backup, or move its "
-                "folder away and run it again"
-            )
-        return frame
+        return measurements(self._directory)
 
     def model(self, agent: int | None = None, seed: int = 0) -> Any:
         """Parameters of the averaged model, or of an agent that never communicated."""

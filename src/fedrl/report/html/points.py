@@ -1,18 +1,17 @@
 """Points: values of many environments or agents, one by one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
 from fedrl.counting import count
+from fedrl.files import Array
 from fedrl.report.html.numbers import decimal, short
-from fedrl.report.html.svg import HEIGHT, Axes, Chart, element, frame, legend_of_colours, path
+from fedrl.report.html.svg import HEIGHT, STEPS, Axes, Chart, legend_of_colours, mark
 
 BINS = 8
-STEPS = 24
 # Blue to orange (Okabe and Ito) by way of a grey that is seen on white and on black.
 ENDS = ((0, 114, 178), (148, 139, 150), (213, 94, 0))
 
@@ -24,117 +23,90 @@ class Point(NamedTuple):
     y: float
     head: str
     told: str
+    value: float = nan
+    """What its colour says, if anything."""
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """The points of one arm."""
+class Cloud(NamedTuple):
+    """The points of one arm, the first `shown` of which are drawn."""
 
     label: str
     style: str
     points: Sequence[Point]
+    shown: int
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
+def _columns(points: Sequence[Point]) -> tuple[Array, Array]:
+    return np.array([point.x for point in points]), np.array([point.y for point in points])
 
 
 def cloud_chart(
     title: str,
     clouds: Sequence[Cloud],
-    *,
-    x_label: str,
-    y_label: str,
+    labels: tuple[str, str],
     ys: tuple[float, float],
-    shown: int,
+    *,
     trends: bool,
 ) -> Chart:
-    """Points of each arm, of the first `shown` each; `trends`: and a line through means of all."""
-    axes = Axes.around(_range([p.x for cloud in clouds for p in cloud.points]), ys, room=0.03)
-    marks, lines, stops = [], [], []
-    for number, cloud in enumerate(clouds):
-        for point in cloud.points[:shown]:
+    """Points of each arm; `trends`: and a line through means of all."""
+    xs, _ = _columns([point for cloud in clouds for point in cloud.points])
+    axes = Axes.around(xs, np.array(ys), labels, room=0.03)
+    marks, lines, stops, told = axes.marks(), [], [], []
+    for number, (label, style, points, shown) in enumerate(clouds):
+        for point in points[:shown]:
             x, y = axes.x(point.x), axes.y(point.y)
-            marks.append(element("circle", cx=x, cy=y, r=2.2, class_=f"dot {cloud.style}"))
+            marks.append(mark("circle", cx=x, cy=y, r=2.2, class_=f"dot {style}"))
             stops.append([round(x, 1), round(y, 1), point.head, [[number, point.told]]])
-        means = trend(cloud.points) if trends else []
+        means = trend(points) if trends else []
         if len(means) > 1:
-            line = [(axes.x(x), axes.y(y)) for x, y in means]
-            lines += [
-                path(line, class_="halo"),
-                path(line, class_=f"curve {cloud.style}"),
-            ]
-    described = f"{y_label} against {x_label}, {title}. " + "; ".join(
-        f"{cloud.label}: from {decimal(min(p.y for p in cloud.points))} to "
-        f"{decimal(max(p.y for p in cloud.points))} in {count(len(cloud.points), 'environments')}"
-        for cloud in clouds
-    )
-    body = Markup("").join([*marks, *lines])
-    svg = frame(axes, body, x_label=x_label, y_label=y_label, described=described)
+            line = axes.places(*np.transpose(means))
+            lines.append(mark("polyline", points=line, class_="halo"))
+            lines.append(mark("polyline", points=line, class_=f"curve {style}"))
+        _, values = _columns(points)
+        ends = f"from {decimal(values.min())} to {decimal(values.max())}"
+        told.append(f"{label}: {ends} in {count(len(points), 'environments')}")
+    described = f"{labels[1]} against {labels[0]}, {title}. {'; '.join(told)}"
     names = [[cloud.style, cloud.label] for cloud in clouds]
-    return Chart(title, described, svg, {"names": names, "stops": stops})
+    return Chart(title, described, [*marks, *lines], {"names": names, "stops": stops})
 
 
 def trend(points: Sequence[Point]) -> list[tuple[float, float]]:
     """Means of neighbours: of those with equal x if there are few such, otherwise in bins."""
-    xs = np.array([point.x for point in points])
-    ys = np.array([point.y for point in points])
-    distinct = np.unique(xs)
-    if len(distinct) <= BINS:
-        groups = np.searchsorted(distinct, xs)
-    else:
-        edges = np.linspace(distinct[0], distinct[-1], BINS + 1)[1:-1]
-        groups = np.searchsorted(edges, xs)
+    xs, ys = _columns(points)
+    edges = np.unique(xs)
+    if len(edges) > BINS:
+        edges = np.linspace(edges[0], edges[-1], BINS + 1)[1:-1]
+    groups = np.searchsorted(edges, xs)
     return [
         (float(xs[groups == group].mean()), float(ys[groups == group].mean()))
         for group in np.unique(groups)
     ]
 
 
-class Coloured(NamedTuple):
-    """A point whose colour is a number."""
-
-    point: Point
-    value: float
-
-
 def coloured_chart(
     title: str,
-    coloured: Sequence[Coloured],
-    *,
-    x_label: str,
-    y_label: str,
+    points: Sequence[Point],
+    labels: tuple[str, str],
     colour_label: str,
     values: tuple[float, float] | None = None,
 ) -> Chart:
     """A map of points; `values` are those of the first and the last colour."""
-    points = [one.point for one in coloured]
-    axes = Axes.around(_range([p.x for p in points]), _range([p.y for p in points]), room=0.05)
-    low, high = values or _range([one.value for one in coloured])
-    marks, stops = [], []
-    for point, value in coloured:
+    axes = Axes.around(*_columns(points), labels, room=0.05)
+    low, high = values or (min(p.value for p in points), max(p.value for p in points))
+    marks, stops = axes.marks(), []
+    for point in points:
         x, y = axes.x(point.x), axes.y(point.y)
-        share = (value - low) / (high - low) if high > low else 0.5
-        marks.append(element("circle", cx=x, cy=y, r=4.2, class_="place", fill=colour(share)))
+        share = (point.value - low) / (high - low) if high > low else 0.5
+        marks.append(mark("circle", cx=x, cy=y, r=4.2, class_="place", fill=colour(share)))
         stops.append([round(x, 1), round(y, 1), point.head, [[0, point.told]]])
-    strip = [colour(i / (STEPS - 1)) for i in range(STEPS)]
-    legend = legend_of_colours(strip, short(low), short(high), colour_label, y=HEIGHT + 12)
+    strip = [{"fill": colour(share)} for share in np.linspace(0, 1, STEPS)]
+    marks += legend_of_colours(strip, (short(low), short(high)), colour_label, HEIGHT + 12)
     described = f"{title}: {count(len(points), 'points')}, coloured by {colour_label}"
-    svg = frame(
-        axes,
-        Markup("").join(marks) + legend,
-        x_label=x_label,
-        y_label=y_label,
-        described=described,
-        below=26.0,
-    )
-    return Chart(title, described, svg, {"names": [["", ""]], "stops": stops})
+    return Chart(title, described, marks, {"names": [["", ""]], "stops": stops}, HEIGHT + 26)
 
 
 def colour(share: float) -> str:
     """Of a value so far between the smallest and the largest."""
-    place = min(max(share, 0.0), 1.0) * (len(ENDS) - 1)
-    index = min(int(place), len(ENDS) - 2)
-    part = place - index
-    mixed = (a + part * (b - a) for a, b in zip(ENDS[index], ENDS[index + 1], strict=True))
+    places = np.linspace(0, 1, len(ENDS))
+    mixed = [np.interp(share, places, part) for part in zip(*ENDS, strict=True)]
     return "#" + "".join(f"{round(x):02x}" for x in mixed)

@@ -1,7 +1,6 @@
 """What a page consists of."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedrl.report.html.svg import Chart
@@ -15,15 +14,7 @@ def style_of(number: int) -> str:
     return f"c{number % COLOURS} d{number // COLOURS % DASHES}"
 
 
-class Key(NamedTuple):
-    """An entry of a legend."""
-
-    style: str
-    label: str
-
-
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Rows of text; the first column names them."""
 
     caption: str
@@ -33,15 +24,7 @@ class Table:
     """Colour of each row, if it stands for an arm."""
 
 
-class Folded(NamedTuple):
-    """Text to be unfolded."""
-
-    summary: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One subject."""
 
     key: str
@@ -49,11 +32,13 @@ class Section:
     words: Sequence[str] = ()
     named: Sequence[tuple[str, str]] = ()
     """Paragraphs with a name each."""
-    legend: Sequence[Key] = ()
+    legend: Sequence[tuple[str, str]] = ()
+    """(style, label) of what charts show."""
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
-    folded: Sequence[Folded] = ()
+    folded: Sequence[tuple[str, str]] = ()
+    """(summary, text) to be unfolded."""
 
 
 class Card(NamedTuple):
@@ -64,5 +49,5 @@ class Card(NamedTuple):
     mean: str
     half: str
     where: str
-    beside: Sequence[tuple[str, str]]
+    beside: Sequence[tuple[str, str]] = ()
     """The other numbers of the arm: (where, value)."""
