@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from engines import changed, engine_of
-from fedrl.engine.agent import NEVER, Survives, agent_keys, batch_draws, step_draws
-from fedrl.engine.local_engine import FIRST_RESET
+from fedrl.engine.agent import NEVER, agent_keys, batch_draws, step_draws
+from fedrl.engine.client import FIRST_RESET
 from fedrl.engine.plan import Leg
 from fedrl.engine.single_device import Replicates
+from fedrl.experiment.settings import Survives
 from fedrl.families import CartPoles
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN

@@ -15,9 +15,9 @@ from scipy import stats
 
 from engines import changed, engine_of
 from fedrl import FedrlError
+from fedrl.engine.client import with_own
 from fedrl.engine.evaluation import greedy_returns
 from fedrl.engine.local_engine import LocalEngine
-from fedrl.engine.programs import Programs, with_own
 from fedrl.experiment.settings import Evaluation, Survives
 from fedrl.families import CartPoles
 from fedrl.keys import Purpose, replicate_key
@@ -360,10 +360,10 @@ TOGETHER = replace(TINY, learner=DISCRETE, agents=AGENTS, held_out=2, evaluation
 
 
 def test_an_agents_own_model_is_evaluated_in_its_own_environment_and_the_average_everywhere():
-    federation = arbitrary(LocalEngine(TOGETHER))
+    engine = LocalEngine(TOGETHER)
+    federation = arbitrary(engine)
     params = federation.agents.learned.params
-    evaluate = jax.jit(Programs(TOGETHER).evaluate)
-    record = jax.device_get(evaluate(params, 0, THETAS, 20))
+    record = jax.device_get(jax.jit(engine.evaluate)(params, federation.server, 0, THETAS, 20))
     models = with_own(record.average, params, TOGETHER)
     average = jax.tree.map(lambda leaf: leaf.mean(0), params)
     pooled = Normaliser.pooled(params.view.normaliser)
@@ -400,9 +400,10 @@ def test_an_agents_own_model_is_evaluated_in_its_own_environment_and_the_average
 def test_every_model_is_evaluated_where_it_is_wanted_and_once(kind, E, evaluation, returns, own):
     learner = replace(DISCRETE, personal=KINDS[kind])
     experiment = replace(TOGETHER, learner=learner, E=E, evaluation=evaluation)
-    federation = arbitrary(LocalEngine(experiment))
+    engine = LocalEngine(experiment)
+    federation = arbitrary(engine)
     params = federation.agents.learned.params
-    record = jax.eval_shape(Programs(experiment).evaluate, params, 0, THETAS, 20)
+    record = jax.eval_shape(engine.evaluate, params, federation.server, 0, THETAS, 20)
     for found, shape in ((record.returns, returns), (record.own, own)):
         assert (found and found.undiscounted.shape) == shape
 

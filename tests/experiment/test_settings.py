@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fedrl import Experiment, FedrlError
 from fedrl.engine import plan as plan_module
+from fedrl.engine import programs
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan, stretch
-from fedrl.engine.programs import Programs
 from fedrl.experiment.presets import PRESETS, personalised, preset
 from fedrl.experiment.settings import Evaluation, Survives
 from fedrl.experiment.toml import from_toml, to_toml
@@ -438,17 +439,17 @@ SMALL = VALID | {
 
 def traced(experiment):
     number = jax.ShapeDtypeStruct((), np.int32)
-    programs = Programs(experiment)
-    theta = jax.eval_shape(programs.thetas, number)
+    engine = LocalEngine(experiment)
+    theta = jax.eval_shape(engine.all_thetas, number)
     agents = np.arange(experiment.agents)
     training = jax.ShapeDtypeStruct((experiment.agents, *theta.shape[1:]), theta.dtype)
-    federation = jax.eval_shape(programs.init, number, training, agents)
+    federation = jax.eval_shape(partial(programs.init, engine), number, training, agents)
     for communicates in (True, False):
-        train = partial(programs.train, communicates=communicates)
+        train = partial(programs.train, engine, communicates=communicates)
         after = jax.eval_shape(train, federation, number, training, agents, number, number)
         assert after == federation
     params = federation.agents.learned.params
-    record = jax.eval_shape(programs.evaluate, params, number, theta, number)
+    record = jax.eval_shape(engine.evaluate, params, federation.server, number, theta, number)
     return record
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from fedrl import Experiment, FedrlError
 from fedrl.engine.local_engine import LocalEngine
-from fedrl.engine.programs import Programs
 from fedrl.families import CartPoles
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic
 from fedrl.learners.dqn import DQN
@@ -182,7 +181,7 @@ def test_the_averaged_model_has_pooled_statistics_and_the_mean_of_the_rest(learn
     params = jax.eval_shape(LocalEngine(experiment).first_params, jnp.int32(0))
     params = jax.tree.map(lambda x: np.full(x.shape, next(numbers), np.float32), params)
     params = jax.tree.map(lambda x: x + np.arange(3).reshape(-1, *(1,) * (x.ndim - 1)), params)
-    average = Programs(experiment).average(params)
+    average = LocalEngine(experiment).average(params)
     for new, old in zip(models(average), models(params), strict=True):
         for a, b in zip(jax.tree.leaves(new.network), jax.tree.leaves(old.network), strict=True):
             np.testing.assert_allclose(a, b.mean(0), rtol=1e-6)

@@ -19,7 +19,7 @@ from fedrl.engine.evaluation import greedy_returns
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.mesh import Sharded
 from fedrl.engine.plan import plan
-from fedrl.engine.programs import Programs, drawn_thetas
+from fedrl.engine.programs import drawn_thetas
 from fedrl.engine.single_device import Replicates
 from fedrl.families import CartPoles
 from fedrl.learners.dqn import DQN
@@ -222,7 +222,7 @@ def test_an_agent_that_diverges_while_it_explores_is_in_the_metrics(tmp_path):
 def test_returns_that_are_not_finite_stop_a_run(tmp_path):
     many = replace(TINY, E=inf, held_out=20, name="lost")
     lost = replace(many, family=LostPoles(time_limit=20, longest=LENGTH))
-    lengths = [drawn_thetas(Programs(lost))[seed, many.agents :, 0] for seed in range(2)]
+    lengths = [drawn_thetas(lost)[seed, many.agents :, 0] for seed in range(2)]
     seed, place = np.argwhere(np.array(lengths) > LENGTH)[0]
     theta = f"{lengths[seed][place]:.6g}"
     where = rf"held-out environment {place} of seed {seed} \(.* = {theta}\)"

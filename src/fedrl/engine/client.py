@@ -31,6 +31,7 @@ from fedrl.engine.state import Environments, Federation, server_keys
 from fedrl.experiment.settings import Experiment
 from fedrl.families.control_family import Constants
 from fedrl.keys import Purpose, replicate_key, with_numbers
+from fedrl.learners.learner import Learned
 from fedrl.learners.personalisation import Normaliser, statistics, with_statistics
 from fedrl.strategies.aggregators import gathered, mean, mean_across
 from fedrl.strategies.corrections import Offer
@@ -138,8 +139,11 @@ class Client:
         """
         experiment, sent = self.experiment, server.sent
         agents, clock = federation.agents, federation.clock
-        received = jax.vmap(lambda learned: receive(experiment, learned, sent, counted))
-        agents = agents._replace(learned=received(agents.learned))
+
+        def one(learned: Learned) -> Learned:
+            return receive(experiment, learned, sent, counted)
+
+        agents = agents._replace(learned=jax.vmap(one)(agents.learned))
         federation = federation._replace(agents=agents, server=server)
         if experiment.survives.replay:
             return federation

@@ -122,10 +122,14 @@ def adapt_in(
 
 
 def host_programs(
-    family: ControlFamily, learner: Learner, keys: Keys, correction: Correction | None = None
+    family: ControlFamily,
+    learner: Learner,
+    keys: Keys,
+    correction: Correction | None = None,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What is compiled: an action that explores; remembering, and learning when it is due."""
-    plain = correction is None or type(correction) is NoCorrection
+    correction = correction or NoCorrection()
+    plain = type(correction) is NoCorrection
 
     @jax.jit
     def act(
@@ -139,7 +143,7 @@ def host_programs(
         rows: jax.Array,
         stored: jax.Array,
         number: jax.Array,
-        received: Broadcast | None,
+        received: Broadcast,
     ) -> Learned:
         draws = batch_draws(family, learner, keys, number)
         correct = None if plain else Correct(correction, received)
@@ -153,7 +157,7 @@ def host_programs(
         stored: jax.Array,
         number: jax.Array,
         due: jax.Array,
-        received: Broadcast | None = None,
+        received: Broadcast = Broadcast(None),  # noqa: B008
     ) -> tuple[Learned, jax.Array]:
         learned, row = remember(learner, learned, transition, cut)
         rows = store(rows, row, stored)

@@ -17,8 +17,9 @@ from fedrl.network.experiments import AnyExperiment
 from fedrl.network.server_of_networks import ServerOfNetworks
 from fedrl.network.server_of_tables import ServerOfTables
 from fedrl.network.server_side import ServerSide
-from fedrl.network.simulated_client import SimulatedClient, drawn_theta
+from fedrl.network.simulated_client import SimulatedClient, drawn_theta, sent_by_server
 from fedrl.network.table_client import TableClient
+from fedrl.strategies.corrections import Broadcast
 from fedrl.tabular.experiment import TabularExperiment
 
 
@@ -30,6 +31,8 @@ class Kind:
     """The server's side."""
     agent: Callable[[Any, AgentSettings, Path], AgentClient]
     """An agent, as its owner has described it in a folder."""
+    sent: Callable[[Any], Broadcast]
+    """What the server sends; its numbers mean nothing."""
     theta: Callable[[Any, int], tuple[float, ...]]
     """What the folder of an agent says of its environment, until its owner says otherwise."""
     environments: tuple[str, ...]
@@ -94,11 +97,17 @@ _KINDS: dict[type, Kind] = {
     Experiment: Kind(
         ServerOfNetworks,
         _with_network,
+        sent_by_server,
         _drawn,
         ("theta", "environment"),
         lambda experiment: replace(experiment, seeds=1),
     ),
     TabularExperiment: Kind(
-        ServerOfTables, _with_table, lambda *_: (), ("mdp",), lambda experiment: experiment
+        ServerOfTables,
+        _with_table,
+        lambda experiment: TableClient(experiment, 0).sent,
+        lambda *_: (),
+        ("mdp",),
+        lambda experiment: experiment,
     ),
 }

@@ -25,7 +25,7 @@ from fedrl.report.arms import (
 )
 from fedrl.report.curves import COLUMNS, draw_curves, mean_and_band, rows
 from fedrl.report.figures import BAND, panels
-from fedrl.report.html.costs import costs_section, shared_size
+from fedrl.report.html.costs import costs_section
 from fedrl.report.html.embeddings import embeddings_section
 from fedrl.report.html.environments import baseline_matrices, returns_against_theta
 from fedrl.report.html.lines import Line
@@ -119,7 +119,7 @@ class RunReport:
         yield baseline_matrices(self.arms, self.said)
         yield embeddings_section(self.runs)
         styles = {arm.folder: style_of(i) for i, arm in reversed([*enumerate(self.arms)])}
-        yield costs_section(self.runs, styles, shared_size)
+        yield costs_section(self.runs, styles)
 
     def _curves(self) -> Section:
         """A chart for each split."""

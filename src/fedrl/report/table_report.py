@@ -18,7 +18,6 @@ from fedrl.report.html.section import Card, Section, Table, style_of
 from fedrl.report.html.sections import curves_section
 from fedrl.report.showing import table
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
-from fedrl.tabular.experiment import TabularExperiment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,19 +111,13 @@ class TableReport:
         ]
         yield Section("results", "Results", tables=tables)
         styles = {run.path.name: style_of(number) for number, run in enumerate(self.runs)}
-        yield costs_section(self.runs, styles, _shared_size)
+        yield costs_section(self.runs, styles)
 
     def ends(self) -> "pd.DataFrame":
         import pandas as pd
 
         rows = [row for run in self.runs for row in _ends(run)]
         return pd.DataFrame(rows, columns=ENDS).set_index("")
-
-
-def _shared_size(experiment: TabularExperiment) -> tuple[int, int]:
-    """Entries of the table that an agent communicates, and their bytes."""
-    entries = experiment.family.states * experiment.family.actions
-    return entries, 8 * entries
 
 
 def _how_far(run: TableRun) -> str:

@@ -1,14 +1,13 @@
 """What runs cost: what is communicated, and how long they took, as far as that is known."""
 
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from fedrl.engine.client import shape_of_models
 from fedrl.errors import FedrlError
-from fedrl.experiment.settings import Experiment
+from fedrl.network.experiments import AnyExperiment
+from fedrl.network.kinds import kind_of
 from fedrl.network.missed import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.numbers import bytes_as_words
@@ -37,11 +36,10 @@ class Costs(NamedTuple):
     """Of the slowest agent of each round, all rounds together."""
 
 
-def shared_size(experiment: Experiment) -> tuple[int, int]:
-    """Parameters that an agent communicates, and their bytes."""
-    shared, _ = experiment.learner.split(shape_of_models(experiment))
-    sizes = [(prod(leaf.shape[1:]), leaf.dtype.itemsize) for leaf in jax.tree.leaves(shared)]
-    return sum(n for n, _ in sizes), sum(n * width for n, width in sizes)
+def shared_size(experiment: AnyExperiment) -> tuple[int, int]:
+    """Parameters that an agent is sent and sends, and their bytes, with what a correction adds."""
+    leaves = jax.tree.leaves(kind_of(experiment).sent(experiment))
+    return sum(x.size for x in leaves), sum(x.size * x.dtype.itemsize for x in leaves)
 
 
 def costs_of(run: AnyRun, size: int) -> Costs:
@@ -70,18 +68,11 @@ def costs_of(run: AnyRun, size: int) -> Costs:
     )
 
 
-def costs_section(
-    runs: Sequence[AnyRun],
-    styles: Mapping[str, str],
-    shared: Callable[[Any], tuple[int, int]],
-) -> Section:
-    """A table of all runs, and bars of what travels, in each run's colour, by its folder's name.
-
-    `shared`: the parameters that an agent of an experiment communicates, and their bytes.
-    """
+def costs_section(runs: Sequence[AnyRun], styles: Mapping[str, str]) -> Section:
+    """A table of all runs, and bars of what travels, in each run's colour, by its folder's name."""
     rows, bars, computed = [], [], False
     for run in runs:
-        parameters, size = shared(run.experiment)
+        parameters, size = shared_size(run.experiment)
         cost = costs_of(run, size)
         times = (cost.seconds, cost.computation)
         counts = f"{cost.rounds:,}", f"{parameters:,}"
@@ -97,8 +88,8 @@ def costs_section(
     if computed:
         words.append(
             "Where agents learnt in one process nothing travelled: bytes are computed, as rounds × "
-            "agents × shared parameters × bytes of a number, and are what the parameters alone "
-            "would take on a network."
+            "agents × shared parameters × bytes of a number, and are what the numbers alone would "
+            "take on a network."
         )
     tables = [Table("", COLUMNS, rows)]
     return Section("costs", "Communication and time", words, charts=charts, tables=tables)
