@@ -27,7 +27,7 @@ from fedrl.learners.learner import Learned
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import Model, Normaliser, Personal, View
 from fedrl.learners.replay import unpack
-from fedrl.strategies.aggregators import Mean
+from fedrl.strategies.strategy import Strategy
 from probes import Pendulum
 from tiny import TINY, begin, go_on
 
@@ -161,8 +161,8 @@ def random_batches(rng, engine):
 def momentum(optimizer):
     """In the shape of the parameters."""
     if isinstance(optimizer, ActorCritic):
-        return ActorCritic(optimizer.actor[0].mu, optimizer.critics[0].mu)
-    return optimizer[0].mu
+        return ActorCritic(optimizer.actor.mu, optimizer.critics.mu)
+    return optimizer.mu
 
 
 @pytest.mark.parametrize("part", ["private", "shared", "nothing"])
@@ -201,7 +201,7 @@ class PlainDQN(DQN):
     def witness(self, learned, observation):
         return learned
 
-    def update(self, learned, batch, draws, updates):
+    def update(self, learned, batch, draws, updates, correct=None):
         best = jnp.max(learned.target(batch.next_observation), -1)
         y = batch.reward + jnp.where(batch.terminated > 0, 0.0, self.gamma * best)
         chosen = batch.action.astype(jnp.int32) == jnp.arange(2)
@@ -215,7 +215,7 @@ class PlainDQN(DQN):
         params = optax.apply_updates(learned.params, steps)
         copied = updates % self.target_every == 0
         target = jax.lax.cond(copied, lambda: params, lambda: learned.target)
-        return Learned(params, target, optimizer), value
+        return learned._replace(params=params, target=target, optimizer=optimizer), value
 
 
 def test_with_nothing_private_agents_do_what_plain_dqn_does_to_the_last_bit():
@@ -249,7 +249,7 @@ def test_a_communication_averages_what_is_shared_and_nothing_else(engine, kind, 
     engine = personalised(engine, kind)
     before = arbitrary(engine)
     engine = changed(engine, survives=Survives(optimizer=optimizer, target=target))
-    after = jax.device_get(engine._communicate(before, environments()))
+    after = jax.device_get(engine.communicate(before, environments()))
     old, new = before.agents.learned, after.agents.learned
     assert_only_what_is_shared_is_averaged(engine.experiment.learner, old.params, new.params)
     assert same(new.target, old.target if target else new.params)
@@ -258,37 +258,35 @@ def test_a_communication_averages_what_is_shared_and_nothing_else(engine, kind, 
     assert same(*((x.rows, x.clock, x.agents._replace(learned=())) for x in (before, after)))
 
 
-RECEIVED = []
-
-
-class Spy(Mean):
-    """A server that remembers what it was sent."""
-
-    def apply(self, stacked, communication):
-        RECEIVED.append(stacked)
-        return super().apply(stacked, communication)
+STEP = Strategy.step
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @ALGORITHMS
-def test_nothing_private_leaves_an_agent(engine, kind):
-    federation = arbitrary(personalised(engine, kind))
-    engine = changed(personalised(engine, kind), aggregator=Spy())
+def test_nothing_private_leaves_an_agent(engine, kind, monkeypatch):
+    received = []
+
+    def step(strategy, server, offers, *args, **kwargs):
+        received.append(offers)
+        return STEP(strategy, server, offers, *args, **kwargs)
+
+    monkeypatch.setattr(Strategy, "step", step)
+    engine = personalised(engine, kind)
+    federation = arbitrary(engine)
     agents, private = federation.agents, private_names(engine.experiment.learner)
     params = tree_map_with_path(
         lambda path, leaf: np.full_like(leaf, np.nan) if keystr(path) in private else leaf,
         agents.learned.params,
     )
     spoilt = agents._replace(learned=agents.learned._replace(params=params))
-    RECEIVED.clear()
-    engine._communicate(federation, environments())
-    engine._communicate(federation._replace(agents=spoilt), environments())
-    assert same(*RECEIVED)
+    engine.communicate(federation, environments())
+    engine.communicate(federation._replace(agents=spoilt), environments())
+    assert same(*received)
     # The same in the whole program.
     jax.eval_shape(partial(go_on, engine), federation, 0, 2, 3)
-    assert len(RECEIVED) > 2
+    assert len(received) > 2
     shared = named(params).keys() - private
-    assert all(named(tree).keys() == shared for tree in RECEIVED)
+    assert all(named(offers.model).keys() == shared for offers in received)
 
 
 def test_agents_that_train_share_the_average_and_keep_what_is_private():

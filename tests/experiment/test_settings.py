@@ -17,6 +17,7 @@ from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan, stretch
 from fedrl.experiment.presets import PRESETS, personalised, preset
 from fedrl.experiment.settings import Evaluation, Survives
+from fedrl.experiment.timing import Timing
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
 from fedrl.learners.ddpg import DDPG
@@ -25,8 +26,10 @@ from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
 from fedrl.strategies.aggregators import Mean
 
+# Strategies with settings of their own: tests/strategies/test_strategy_settings.py.
 PARTS = {
     "aggregator": Mean,
+    "timing": Timing,
     "survives": Survives,
     "evaluation": Evaluation,
 }
@@ -82,13 +85,18 @@ VALID = {
     "learner.personal.head": st.booleans(),
     "learner.personal.normalisation": st.booleans(),
     "agents": counts,
-    # What goes with other settings: tests/federation/test_participation.py, test_aggregate.py.
+    # What goes with other settings only: test_participation.py, test_aggregate.py, test_timing.py.
     "participation": st.just(1.0),
+    "timing.arrivals": st.just(0),
+    "timing.seconds": st.just(()),
     "aggregator.weights": st.just(()),
     "held_out": st.integers(0, 10**6),
     "E": st.one_of(st.just(inf), st.integers(1, 10), st.integers(1, 10).map(float)),
     "unit": st.sampled_from(["updates", "episodes"]),
     "updates": st.integers(10, 1000),
+    "timing.staleness": st.floats(0, 100),
+    "timing.spread": st.floats(0, 10),
+    "timing.jitter": st.floats(0, 10),
     "survives.replay": st.booleans(),
     "survives.optimizer": st.booleans(),
     "survives.target": st.booleans(),
@@ -277,6 +285,11 @@ OTHER = {
     "E": inf,
     "unit": "episodes",
     "updates": 1700,
+    "timing.arrivals": 2,
+    "timing.staleness": 0.7,
+    "timing.seconds": (1.0, 2.0, 3.0, 4.0, 5.0),
+    "timing.spread": 0.17,
+    "timing.jitter": 0.17,
     "survives.replay": False,
     "survives.optimizer": False,
     "survives.target": False,

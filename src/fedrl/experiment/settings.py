@@ -152,12 +152,16 @@ class Experiment(Named):
         if not self.communicates:
             self.strategy.check_without_communication()
         if self.participants < self.agents and not (self.communicates and self.survives.replay):
+            some = f"timing.arrivals = {self.timing.arrivals}"
+            if not self.timing.arrivals:
+                some = f"participation = {self.participation:g}"
             raise FedrlError(
-                f"participation = {self.participation:g} and timing.arrivals = "
-                f"{self.timing.arrivals} need agents that communicate (E other than inf) and keep "
-                "their memory while they wait (survives.replay = true)"
+                f"{some} needs agents that communicate (E other than inf) and keep their memory "
+                "while they wait (survives.replay = true)"
             )
         part = self.strategy.needs_one_beginning
+        if self.timing.arrivals:
+            part = f"timing.arrivals = {self.timing.arrivals}"
         if self.initialisation == "per-agent" and part:
             raise FedrlError(
                 f"{part} looks at what agents have changed of the model they were sent, so they "
