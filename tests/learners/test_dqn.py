@@ -128,7 +128,7 @@ def test_an_update_is_adam_down_the_slope_of_the_td_error(situation, double, los
         learned, reported = update(learned, batch, (), jnp.int32(step))
         assert float(reported) == pytest.approx(numpy_loss(before, batch, y, loss), rel=1e-5)
         # Adam remembers the slope itself, not only its sign.
-        for ours, theirs in zip(doubles(learned.optimizer[0].mu), m, strict=True):
+        for ours, theirs in zip(doubles(learned.optimizer.mu), m, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
         for ours, theirs in zip(doubles(learned.params), params, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import random_problem
 from fedrl.tabular.exact.mdp import MDPs
-from fedrl.tabular.learners import Agents, ProjPAvg, SoftPAvg
+from fedrl.tabular.learners import ProjPAvg, SoftPAvg
 
 pytestmark = pytest.mark.usefixtures("hasty")
 GAMMA = 0.8
@@ -32,9 +32,9 @@ def one_update(learner, problem, table):
         jnp.asarray(problem.d0)[:, None],
         jnp.float64(GAMMA),
     )
-    agents = Agents(jnp.asarray(table)[..., None], ())
-    stepped = learner.step(agents, mdps, jnp.array([LR]), jnp.array([]), jnp.array(0))
-    return np.asarray(stepped.table)[..., 0]
+    table = jnp.asarray(table)[..., None]
+    (direction,), _ = learner.directions((table,), (), mdps, jnp.array([]), jnp.array(0))
+    return np.asarray(learner.move(table, LR * direction))[..., 0]
 
 
 def objective(problem, policy):

@@ -15,7 +15,7 @@ from fedrl.engine.local_engine import LocalEngine
 from fedrl.families import CartPoles
 from fedrl.learners.ddpg import DDPG, ActingDraws, ActorCritic
 from fedrl.learners.dqn import DQN
-from fedrl.learners.personalisation import MOST_COUNTED, Model, Normaliser, Personal, View
+from fedrl.learners.personalisation import ADAM, MOST_COUNTED, Model, Normaliser, Personal, View
 from fedrl.learners.replay import Transition
 from finite_differences import slopes
 from probes import Pendulum
@@ -342,9 +342,9 @@ def test_the_targets_old_network_with_its_old_head_sees_with_the_views_of_today(
 def gradients(optimizer):
     """Of each model, from what Adam remembers after one update."""
     if isinstance(optimizer, ActorCritic):
-        moments = [optimizer.actor[0].mu, *optimizer.critics[0].mu]
+        moments = [optimizer.actor.mu, *optimizer.critics.mu]
     else:
-        moments = [optimizer[0].mu]
+        moments = [optimizer.mu]
     return jax.tree.map(lambda moment: moment / 0.1, moments)
 
 
@@ -419,7 +419,8 @@ def test_adam_is_optax_adam_for_each_step_size(rng):
 
     plain, own = steps(optax.adam(0.01)), steps(optax.adam(0.25))
     for embedding_lr, expected in ((None, plain), (0.01, plain), (0.25, own)):
-        found = steps(replace(EVERYTHING, embedding_lr=embedding_lr).adam(0.01))
+        personal = replace(EVERYTHING, embedding_lr=embedding_lr)
+        found = jax.jit(partial(personal.scaled, lr=0.01))(steps(ADAM))
         assert same(found.network, plain.network)
         assert same(found.view.embedding, expected.view.embedding)
 
