@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
+from every_strategy import FEDAVGM_AND_SCAFFOLD, NETWORKS, PARTS
 from fedrl.engine.mesh import Sharded
 from fedrl.engine.plan import Leg
 from fedrl.learners.personalisation import Personal
@@ -23,13 +24,21 @@ KINDS = {
         SIXTEEN, learner=replace(LEARNER, personal=Personal(embedding=2, normalisation=True))
     ),
 }
+# One agent a device.
+STRATEGIES = {
+    f"{strategy}, {learner}": replace(experiment, agents=8, **PARTS[strategy])
+    for strategy in FEDAVGM_AND_SCAFFOLD
+    for learner, experiment in NETWORKS.items()
+}
+KINDS |= STRATEGIES
 ROUNDS = 2
 
 
 def trained(replicates):
     """What a leg comes to, with everything that could be continued."""
+    E = int(replicates._experiment.E)
     replicates.start()
-    record = replicates.run(Leg(ROUNDS, 10, ROUNDS * 10, ROUNDS), lambda _: None)
+    record = replicates.run(Leg(ROUNDS, E, ROUNDS * E, ROUNDS), lambda _: None)
     return jax.tree.leaves((record, replicates.export(), replicates.models()))
 
 

@@ -40,9 +40,9 @@ class Appends(NoCorrection):
 
     name: ClassVar[str] = "appends"
 
-    def correct(self, direction, elsewhere, params, received, memory):
+    def correct(self, step, memory):
         remember(len(history))
-        return direction, memory
+        return step.direction, memory
 
 
 def remember(value):

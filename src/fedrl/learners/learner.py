@@ -17,7 +17,7 @@ from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Transition
 from fedrl.registry import Group
-from fedrl.strategies.corrections import Broadcast, Correction
+from fedrl.strategies.corrections import Broadcast, Correction, Step
 from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.strategy import ALL
 
@@ -196,9 +196,8 @@ class Learner(ABC):
                 elsewhere = tuple(
                     direction(downhill(eqx.combine(point, own))[1]) for point in points
                 )
-                bent, after = correction.correct(
-                    direction(steps), elsewhere, shared, received, memory[part]
-                )
+                step = Step(direction(steps), shared, received, elsewhere)
+                bent, after = correction.correct(step, memory[part])
             unbent, _ = eqx.partition(steps, private)
             steps = eqx.combine(jax.tree.map(jnp.negative, bent), unbent)
             memory = {**memory, part: after}

@@ -8,6 +8,7 @@ from fedrl.strategies.corrections import (
     NoCorrection,
     Offer,
     Prox,
+    Step,
 )
 from fedrl.strategies.private import Private
 from fedrl.strategies.robust import Krum, Median, TrimmedMean
@@ -32,6 +33,7 @@ __all__ = [
     "Replace",
     "ServerOptimizer",
     "ServerState",
+    "Step",
     "Strategy",
     "TrimmedMean",
     "Yogi",

@@ -35,6 +35,19 @@ class Offer(NamedTuple):
     """What its correction adds to them."""
 
 
+class Step(NamedTuple):
+    """A local step that an agent is about to take."""
+
+    direction: Any
+    """Where the learner wants to go."""
+    params: Any
+    """Where the agent is: its shared parameters."""
+    received: Broadcast
+    """What the server sent last."""
+    elsewhere: tuple[Any, ...] = ()
+    """The learner's directions at the correction's `points`, on the same data."""
+
+
 @dataclass(frozen=True)
 class Correction(ABC):
     """Settings of a correction, and the pure functions that carry it out."""
@@ -60,15 +73,8 @@ class Correction(ABC):
         return ()
 
     @abstractmethod
-    def correct(
-        self,
-        direction: Any,
-        elsewhere: tuple[Any, ...],
-        params: Any,
-        received: Broadcast,
-        memory: Any,
-    ) -> tuple[Any, Any]:
-        """The direction to take, and the memory after it; `elsewhere` has those at `points`."""
+    def correct(self, step: Step, memory: Any) -> tuple[Any, Any]:
+        """The direction to take, and the memory after it."""
 
     def offer(self, memory: Any) -> Any:
         """What an agent adds to its offer; called before `receive`, and changes nothing."""
@@ -93,15 +99,8 @@ class NoCorrection(Correction):
 
     name: ClassVar[str] = "none"
 
-    def correct(
-        self,
-        direction: Any,
-        elsewhere: tuple[Any, ...],
-        params: Any,
-        received: Broadcast,
-        memory: Any,
-    ) -> tuple[Any, Any]:
-        return direction, memory
+    def correct(self, step: Step, memory: Any) -> tuple[Any, Any]:
+        return step.direction, memory
 
 
 @dataclass(frozen=True)
@@ -118,18 +117,11 @@ class Prox(Correction):
         mu = arguments.number("correction.mu", self.mu, allowed, lambda x: 0 <= x <= 1e30)
         arguments.settle(self, mu=mu)
 
-    def correct(
-        self,
-        direction: Any,
-        elsewhere: tuple[Any, ...],
-        params: Any,
-        received: Broadcast,
-        memory: Any,
-    ) -> tuple[Any, Any]:
+    def correct(self, step: Step, memory: Any) -> tuple[Any, Any]:
         def pulled(towards: jax.Array, own: jax.Array, sent: jax.Array) -> jax.Array:
             return towards - self.mu * (own - sent)
 
-        return jax.tree.map(pulled, direction, params, received.model), memory
+        return jax.tree.map(pulled, step.direction, step.params, step.received.model), memory
 
 
 class Variate(NamedTuple):
@@ -166,19 +158,11 @@ class ControlVariates(Correction):
     def points(self, params: Any, received: Broadcast) -> tuple[Any, ...]:
         return (received.model,) if self.refresh == "model" else ()
 
-    def correct(
-        self,
-        direction: Any,
-        elsewhere: tuple[Any, ...],
-        params: Any,
-        received: Broadcast,
-        memory: Variate,
-    ) -> tuple[Any, Variate]:
+    def correct(self, step: Step, memory: Variate) -> tuple[Any, Variate]:
         # In this order one agent alone, whose c_i is c, takes its own steps to the last bit.
-        bent = jax.tree.map(
-            lambda d, c, own: d + (c - own), direction, received.correction, memory.own
-        )
-        counted = elsewhere[0] if elsewhere else direction
+        drift = jax.tree.map(jnp.subtract, step.received.correction, memory.own)
+        bent = jax.tree.map(jnp.add, step.direction, drift)
+        counted = step.elsewhere[0] if step.elsewhere else step.direction
         total = jax.tree.map(jnp.add, memory.total, counted)
         return bent, Variate(memory.own, total, memory.steps + 1)
 

@@ -11,7 +11,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from fedrl.strategies.aggregators import Communication
-from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer
+from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer, Step
 from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.strategy import ALL, ServerState, Strategy
 from fedrl.tabular.exact.lanes import agents_and_replicates, mean_over_agents, to_every_agent
@@ -99,9 +99,8 @@ def local_phase(
                 (table, *points), private, mdps, keys, t
             )
             if not plain:
-                direction, memory = over_lanes(correction.correct)(
-                    direction, tuple(elsewhere), table, received, memory
-                )
+                step = Step(direction, table, received, tuple(elsewhere))
+                direction, memory = over_lanes(correction.correct)(step, memory)
         return Agents(learner.move(table, lr(t) * direction), private), memory
 
     worked, memory = lax.fori_loop(first, last, update, (begun, at.memory))
