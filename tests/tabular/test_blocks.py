@@ -1,11 +1,13 @@
 """Neither the block, nor the company a replicate is in, nor the number of devices matters."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
 
+import jax
 import numpy as np
 import pytest
 
@@ -92,27 +94,27 @@ def test_an_error_in_a_block_stops_the_rest():
     assert len(started) < 10_000
 
 
-def test_the_first_block_runs_alone_until_a_program_is_compiled(monkeypatch):
-    monkeypatch.setattr(blocks, "worker_devices", lambda: ["a core", "a core"])
-    program = ("a program of this test", id(monkeypatch))
-    done = []
+def test_a_program_that_all_workers_ask_for_at_once_is_compiled_once(monkeypatch, caplog):
+    devices = jax.devices()[:1] * 4
+    monkeypatch.setattr(blocks, "worker_devices", lambda: devices)
+    everybody = threading.Barrier(4, timeout=60)
 
-    def alone_first(block, _):
-        if block == 99:
-            raise ZeroDivisionError
-        assert done or block == 0
-        done.append(block)
-        return block
+    @jax.jit
+    def program(key):
+        return jax.random.uniform(key, (3,))
 
-    with pytest.raises(ZeroDivisionError):
-        blocks.map_blocks(alone_first, [99, 1], program)
-    assert blocks.map_blocks(alone_first, range(4), program) == [0, 1, 2, 3]
+    def work(block, device):
+        key = jax.random.key(block)
+        everybody.wait()
+        with jax.default_device(device):
+            return program(key).sum().item()
 
-    both = threading.Barrier(2, timeout=60)
-
-    def together(block, _):
-        if block < 2:
-            both.wait()  # for the other one
-        return block
-
-    assert blocks.map_blocks(together, range(4), program) == [0, 1, 2, 3]
+    monkeypatch.setattr(logging.getLogger("jax"), "propagate", True)
+    jax.config.update("jax_log_compiles", True)
+    try:
+        found = blocks.map_blocks(work, range(4))
+    finally:
+        jax.config.update("jax_log_compiles", False)
+    assert len(set(found)) == 4
+    compiled = [r for r in caplog.messages if "Finished XLA compilation of jit(program)" in r]
+    assert len(compiled) == 1

@@ -6,7 +6,7 @@ run, on however many devices: on one kind of device its result is the same to th
 """
 
 import queue
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -28,8 +28,6 @@ GPU_LARGEST_BLOCK = 8192
 RECORD_BYTES = 1 << 30
 # Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
 VECTOR = 8
-# Programs that all devices have run already.
-_COMPILED: set[Hashable] = set()
 
 
 def block_size(platform: str, *, problem_bytes: int, record_bytes: int) -> int:
@@ -49,25 +47,14 @@ def block_size(platform: str, *, problem_bytes: int, record_bytes: int) -> int:
 
 
 def map_blocks(
-    work: Callable[[Block, jax.Device], Result],
-    blocks: Sequence[Block],
-    program: Hashable | None = None,
+    work: Callable[[Block, jax.Device], Result], blocks: Iterable[Block]
 ) -> list[Result]:
     """`work(block, device)` for every block, in order, on all workers.
 
-    The first block of each device runs alone, so that a program is compiled once and not by every
-    thread at the same time, unless this `program` was run before. An interrupt or an error waits
-    for the blocks under way, no others.
+    JAX compiles a program that several threads ask for at the same time once. An interrupt or an
+    error waits for the blocks under way, no others.
     """
     devices = worker_devices()
-    distinct = list(dict.fromkeys(devices))
-    alone = [] if program in _COMPILED else distinct
-    first = [work(block, device) for block, device in zip(blocks, alone, strict=False)]
-    if program is not None and len(blocks) >= len(distinct):
-        _COMPILED.add(program)
-    rest = blocks[len(first) :]
-    if not rest:
-        return first
     free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
     for device in devices:
         free.put(device)
@@ -81,6 +68,6 @@ def map_blocks(
 
     pool = ThreadPoolExecutor(len(devices), thread_name_prefix="fedrl-block")
     try:
-        return first + list(pool.map(on_free_device, rest))
+        return list(pool.map(on_free_device, blocks))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

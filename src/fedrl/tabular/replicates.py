@@ -1,9 +1,9 @@
 """Federated runs of any number of replicates, a block at a time."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from math import inf, isinf
+from math import isinf
 from typing import NamedTuple
 
 import jax
@@ -65,9 +65,6 @@ class Schedule:
             communicate=jnp.asarray(not isinf(self.E)),
         )
 
-    def without_communication(self) -> "Schedule":
-        return replace(self, E=inf)
-
 
 class Outcome(NamedTuple):
     """What became of every replicate, replicates first."""
@@ -80,7 +77,7 @@ class Outcome(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="sparsity")
-def _lay_out(
+def lay_out(
     P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array, *, sparsity: Sparsity | None
 ) -> MDPs:
     """The MDPs of a block, lane-last."""
@@ -102,10 +99,7 @@ def draw_tables(
 @partial(jax.jit, static_argnums=0)
 def _lane_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
     """A key for each lane."""
-
-    def of_replicate(replicate: jax.Array) -> jax.Array:
-        return agent_keys(agents, seed, replicate)
-
+    of_replicate = partial(agent_keys, agents, seed)
     return jax.vmap(of_replicate, out_axes=1)(replicates).reshape(-1)
 
 
@@ -130,13 +124,12 @@ def run_replicates(
     *,
     gamma: float,
     seed: int,
-    first_replicate: int = 0,
     with_baseline: bool = False,
 ) -> Outcome:
-    """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
+    """Run every replicate of a source."""
     agents, states, actions = source.size
     sparsity = source.sparsity if learner.exact else None
-    lay_out = partial(_lay_out, sparsity=sparsity)
+    in_lanes = partial(lay_out, sparsity=sparsity)
     platform = jax.local_devices()[0].platform
     # A cache has to hold what is worked on, an accelerator's memory also what it is made of.
     held = sparsity if platform == "cpu" else None
@@ -153,7 +146,7 @@ def run_replicates(
         # The 64-bit switch and the default device are both local to the thread.
         with jax.enable_x64(True), jax.default_device(device):
             P, R, d0, held_out, init = jax.device_put(source.block(start, size), device)
-            numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + first_replicate
+            numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + source.first
             root, discount = jnp.uint32(seed), jnp.float64(gamma)
             if init is None:
                 init = draw_tables(learner, states, actions, root, numbers)
@@ -162,8 +155,8 @@ def run_replicates(
                 strategy,
                 agents,
                 plan,
-                lay_out(P, R, d0, discount),
-                None if held_out is None else lay_out(held_out, R, d0, discount),
+                in_lanes(P, R, d0, discount),
+                None if held_out is None else in_lanes(held_out, R, d0, discount),
                 jnp.moveaxis(init, 0, -1),
                 _lane_keys(agents, root, numbers),
                 replicate_keys(root, numbers, Purpose.NOISE),
@@ -171,15 +164,13 @@ def run_replicates(
             )
             return _replicates_first(trained, min(size, source.replicates - start), schedule)
 
-    blocks = range(0, source.replicates, size)
-    program = (learner, strategy, source.kind, sparsity, size, schedule.iterations, with_baseline)
-    outcomes = map_blocks(run_block, blocks, program)
+    outcomes = map_blocks(run_block, range(0, source.replicates, size))
     outcome = Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-    _refuse_diverged(outcome, schedule, first_replicate)
+    _refuse_diverged(outcome, schedule, source.first)
     return outcome
 
 
-def _refuse_diverged(outcome: Outcome, schedule: Schedule, first_replicate: int) -> None:
+def _refuse_diverged(outcome: Outcome, schedule: Schedule, first: int) -> None:
     """Refuse what is not finite: greedy policies look well whatever their tables hold."""
     tables = np.isfinite(outcome.table).all((1, 2))
     records = [np.isfinite(record) for record in (outcome.objective, outcome.evaluation)]
@@ -193,7 +184,7 @@ def _refuse_diverged(outcome: Outcome, schedule: Schedule, first_replicate: int)
         ]
         raise FedrlError(
             f"learning has diverged: the table or the objective of replicate "
-            f"{first_replicate + number} is not a finite number after {min(late)} local updates "
+            f"{first + number} is not a finite number after {min(late)} local updates "
             f"({diverged.sum()} of {len(diverged)} replicates have diverged): lower lr"
         )
 

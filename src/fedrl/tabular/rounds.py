@@ -166,7 +166,7 @@ def over_lanes(function: Callable[..., Tree]) -> Callable[..., Tree]:
     return mapped
 
 
-def _mean_objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
+def mean_objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
     """Mean over environments of one policy per replicate, (B,)."""
     count = mdps.P.shape[-1] // policy.shape[-1]
     return mean_over_agents(objective(mdps, to_every_agent(policy, count)), count)
@@ -224,8 +224,8 @@ def train(
 
     def look(policy: jax.Array, table: jax.Array) -> Record:
         return Record(
-            _mean_objective(mdps, policy),
-            None if held_out is None else _mean_objective(held_out, policy),
+            mean_objective(mdps, policy),
+            None if held_out is None else mean_objective(held_out, policy),
             _mean_over_pairs(mdps, learner.policy(table), agents) if with_baseline else None,
         )
 

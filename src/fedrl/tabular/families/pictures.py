@@ -1,7 +1,7 @@
 """Pictures of tabular environments and of policies in them."""
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,11 @@ def _check_policy(policy: Floats | None, states: int, actions: int) -> None:
         raise FedrlError(f"policy must have shape ({states}, {actions}), got {np.shape(policy)}")
 
 
+def _arrow(ax: "Axes", start: Sequence[float], end: Sequence[float], **style: Any) -> None:
+    look = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0} | style
+    ax.annotate("", xytext=(start[0], start[1]), xy=(end[0], end[1]), arrowprops=look)
+
+
 def draw_grid(
     width: int,
     height: int,
@@ -56,12 +61,9 @@ def draw_grid(
             continue  # all actions are the same there
         for (dx, dy), probability in zip(moves, policy[s], strict=True):
             if probability > 0.01:
-                ax.annotate(
-                    "",
-                    xytext=(x + 0.5, y + 0.5),
-                    xy=(x + 0.5 + 0.4 * dx * probability, y + 0.5 + 0.4 * dy * probability),
-                    arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0},
-                )
+                length = 0.4 * probability
+                tip = x + 0.5 + length * dx, y + 0.5 + length * dy
+                _arrow(ax, (x + 0.5, y + 0.5), tip)
     ax.set_xlim(-0.05, width + 0.05)
     ax.set_ylim(-0.05, height + 0.05)
     return ax
@@ -89,19 +91,14 @@ def draw_graph(P: Floats, policy: Floats | None, ax: "Axes | None") -> "Axes":
             if s == t:  # a small loop outside the circle
                 side = np.array([-start[1], start[0]]) * 0.09
                 start, end, bend = 1.1 * start - side, 1.1 * start + side, "arc3,rad=1.6"
-            ax.annotate(
-                "",
-                xytext=tuple(start),
-                xy=tuple(end),
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "connectionstyle": bend,
-                    "linewidth": 0.3 + 2.7 * flow[s, t],
-                    "alpha": 0.25 + 0.75 * flow[s, t],
-                    "color": INK,
-                    "shrinkA": 0 if s == t else 15,
-                    "shrinkB": 0 if s == t else 15,
-                },
+            gap = 0 if s == t else 15
+            _arrow(
+                *(ax, start, end),
+                connectionstyle=bend,
+                linewidth=0.3 + 2.7 * flow[s, t],
+                alpha=0.25 + 0.75 * flow[s, t],
+                shrinkA=gap,
+                shrinkB=gap,
             )
     for s, (x, y) in enumerate(places):
         label = f"$s_{{{s}}}$" if policy is None else f"$s_{{{s}}}$\n$a_{{{chosen[s].argmax()}}}$"
