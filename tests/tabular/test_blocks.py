@@ -13,7 +13,7 @@ import pytest
 
 import fedrl
 from conftest import HASTY, random_problem
-from fedrl.tabular import blocks
+from fedrl.tabular import replicates
 
 SETTINGS = {"gamma": 0.9, "E": 3, "iterations": 30, "lr": 0.05, "decay": 0.5}
 
@@ -62,7 +62,7 @@ def test_the_number_of_devices_does_not_change_a_bit(optimised):
 
 
 def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
-    size = blocks.block_size
+    size = replicates.block_size
     assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8  # dense cliffs
     assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 2, record_bytes=10_000) == 64  # WindyCliffs
     assert size("cpu", problem_bytes=8 * 5 * 5 * 5 * 5, record_bytes=10_000) == 64  # RandomMDPs
@@ -74,7 +74,7 @@ def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
 
 
 def test_results_come_in_the_order_of_the_blocks():
-    assert blocks.map_blocks(lambda block, _: block * block, range(20)) == [
+    assert replicates.map_blocks(lambda block, _: block * block, range(20)) == [
         i * i for i in range(20)
     ]
 
@@ -90,13 +90,13 @@ def test_an_error_in_a_block_stops_the_rest():
             raise RuntimeError("broken block")
 
     with pytest.raises(RuntimeError, match="broken block"):
-        blocks.map_blocks(work, range(10_000))
+        replicates.map_blocks(work, range(10_000))
     assert len(started) < 10_000
 
 
 def test_a_program_that_all_workers_ask_for_at_once_is_compiled_once(monkeypatch, caplog):
     devices = jax.devices()[:1] * 4
-    monkeypatch.setattr(blocks, "worker_devices", lambda: devices)
+    monkeypatch.setattr(replicates, "worker_devices", lambda: devices)
     everybody = threading.Barrier(4, timeout=60)
 
     @jax.jit
@@ -112,7 +112,7 @@ def test_a_program_that_all_workers_ask_for_at_once_is_compiled_once(monkeypatch
     monkeypatch.setattr(logging.getLogger("jax"), "propagate", True)
     jax.config.update("jax_log_compiles", True)
     try:
-        found = blocks.map_blocks(work, range(4))
+        found = replicates.map_blocks(work, range(4))
     finally:
         jax.config.update("jax_log_compiles", False)
     assert len(set(found)) == 4

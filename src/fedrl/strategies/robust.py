@@ -140,11 +140,11 @@ def _trimmed_mean(leaves: jax.Array, trim: int) -> jax.Array:
 
 def _squared_distances(stacked: Any) -> jax.Array:
     """(n, n) between all agents; infinite to and from those with something that is no number."""
-    stacked = jax.tree.map(jnp.asarray, stacked)
+    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(leaf.shape[0], -1), stacked)
 
     def from_agent(agent: jax.Array) -> jax.Array:
         # From differences: what is left of a difference of large squares is noise.
-        total = squared_norms(jax.tree.map(lambda leaf: leaf - leaf[agent], stacked))
+        total = squared_norms(jax.tree.map(lambda leaf: leaf - leaf[agent], flat))
         return jnp.where(jnp.isnan(total), jnp.inf, total)
 
     # One agent after the other, so that never more than the differences to one are in memory.

@@ -33,17 +33,16 @@ def floats(name: str, value: ArrayLike) -> Floats:
 
 def _check_distribution(name: str, array: Floats, over: str) -> None:
     """Refuse rows that are not probabilities over the last axis."""
-    if array.size and array.min() < 0:
+    if array.min() < 0:
         raise FedrlError(
             f"{name} must hold probabilities >= 0, but its smallest entry is {array.min():g}"
         )
     sums = array.sum(axis=-1)
-    if array.size and np.abs(sums - 1).max() > SUM_TOLERANCE:
+    if np.abs(sums - 1).max() > SUM_TOLERANCE:
         worst = np.unravel_index(np.abs(sums - 1).argmax(), sums.shape)
-        where = f" at index {tuple(map(int, worst))}" if worst else ""
         raise FedrlError(
-            f"{name} must sum to 1 over {over} (its last axis), but the sum{where} is "
-            f"{sums[worst]:.6g}"
+            f"{name} must sum to 1 over {over} (its last axis), but the sum at index "
+            f"{tuple(map(int, worst))} is {sums[worst]:.6g}"
         )
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,6 @@ from fedrl import arguments
 from fedrl.tabular.exact.lanes import written_out
 from fedrl.tabular.exact.mdp import MDPs, q_values, values, values_and_visits
 from fedrl.tabular.exact.simplex import project
-
-
-class Agents(NamedTuple):
-    """The state of all agents between two local updates."""
-
-    table: jax.Array  # (S, A, lanes): what is communicated
-    private: Any  # whatever else a learner carries along; never communicated
 
 
 @dataclass(frozen=True)
@@ -45,9 +38,9 @@ class TabularLearner(ABC):
         """The private state before the first update."""
         return ()
 
-    def begin(self, agents: Agents, mdps: MDPs) -> Agents:
+    def begin(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         """From the communicated table to what the local updates work on."""
-        return agents
+        return table
 
     def directions(
         self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
@@ -66,9 +59,9 @@ class TabularLearner(ABC):
         """What the agents have after a step."""
         return table + step
 
-    def end(self, agents: Agents, mdps: MDPs) -> Agents:
+    def end(self, worked: jax.Array, mdps: MDPs) -> jax.Array:
         """Back to the table that is communicated."""
-        return agents
+        return worked
 
     @abstractmethod
     def policy(self, table: jax.Array) -> jax.Array:
@@ -106,10 +99,8 @@ class QAvg(TabularLearner):
     def __post_init__(self) -> None:
         arguments.choice("update", self.update, ("value", "q"))
 
-    def begin(self, agents: Agents, mdps: MDPs) -> Agents:
-        if self.update == "q":
-            return agents
-        return agents._replace(table=best(agents.table))
+    def begin(self, table: jax.Array, mdps: MDPs) -> jax.Array:
+        return table if self.update == "q" else best(table)
 
     def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         """T_k Q - Q, or the same of values."""
@@ -117,10 +108,8 @@ class QAvg(TabularLearner):
             return q_values(mdps, best(table)) - table
         return best(q_values(mdps, table)) - table
 
-    def end(self, agents: Agents, mdps: MDPs) -> Agents:
-        if self.update == "q":
-            return agents
-        return agents._replace(table=q_values(mdps, agents.table))
+    def end(self, worked: jax.Array, mdps: MDPs) -> jax.Array:
+        return worked if self.update == "q" else q_values(mdps, worked)
 
     def policy(self, table: jax.Array) -> jax.Array:
         return greedy(table)
