@@ -1,17 +1,19 @@
 """Neither the block, nor the company a replicate is in, nor the number of devices matters."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
 
+import jax
 import numpy as np
 import pytest
 
 import fedrl
 from conftest import HASTY, random_problem
-from fedrl.tabular import blocks
+from fedrl.tabular import replicates
 
 SETTINGS = {"gamma": 0.9, "E": 3, "iterations": 30, "lr": 0.05, "decay": 0.5}
 
@@ -60,7 +62,7 @@ def test_the_number_of_devices_does_not_change_a_bit(optimised):
 
 
 def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
-    size = blocks.block_size
+    size = replicates.block_size
     assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 16, record_bytes=10_000) == 8  # dense cliffs
     assert size("cpu", problem_bytes=8 * 5 * 16 * 4 * 2, record_bytes=10_000) == 64  # WindyCliffs
     assert size("cpu", problem_bytes=8 * 5 * 5 * 5 * 5, record_bytes=10_000) == 64  # RandomMDPs
@@ -72,7 +74,7 @@ def test_blocks_follow_from_the_size_of_the_problem_and_the_device_alone():
 
 
 def test_results_come_in_the_order_of_the_blocks():
-    assert blocks.map_blocks(lambda block, _: block * block, range(20)) == [
+    assert replicates.map_blocks(lambda block, _: block * block, range(20)) == [
         i * i for i in range(20)
     ]
 
@@ -88,31 +90,31 @@ def test_an_error_in_a_block_stops_the_rest():
             raise RuntimeError("broken block")
 
     with pytest.raises(RuntimeError, match="broken block"):
-        blocks.map_blocks(work, range(10_000))
+        replicates.map_blocks(work, range(10_000))
     assert len(started) < 10_000
 
 
-def test_the_first_block_runs_alone_until_a_program_is_compiled(monkeypatch):
-    monkeypatch.setattr(blocks, "worker_devices", lambda: ["a core", "a core"])
-    program = ("a program of this test", id(monkeypatch))
-    done = []
+def test_a_program_that_all_workers_ask_for_at_once_is_compiled_once(monkeypatch, caplog):
+    devices = jax.devices()[:1] * 4
+    monkeypatch.setattr(replicates, "worker_devices", lambda: devices)
+    everybody = threading.Barrier(4, timeout=60)
 
-    def alone_first(block, _):
-        if block == 99:
-            raise ZeroDivisionError
-        assert done or block == 0
-        done.append(block)
-        return block
+    @jax.jit
+    def program(key):
+        return jax.random.uniform(key, (3,))
 
-    with pytest.raises(ZeroDivisionError):
-        blocks.map_blocks(alone_first, [99, 1], program)
-    assert blocks.map_blocks(alone_first, range(4), program) == [0, 1, 2, 3]
+    def work(block, device):
+        key = jax.random.key(block)
+        everybody.wait()
+        with jax.default_device(device):
+            return program(key).sum().item()
 
-    both = threading.Barrier(2, timeout=60)
-
-    def together(block, _):
-        if block < 2:
-            both.wait()  # for the other one
-        return block
-
-    assert blocks.map_blocks(together, range(4), program) == [0, 1, 2, 3]
+    monkeypatch.setattr(logging.getLogger("jax"), "propagate", True)
+    jax.config.update("jax_log_compiles", True)
+    try:
+        found = replicates.map_blocks(work, range(4))
+    finally:
+        jax.config.update("jax_log_compiles", False)
+    assert len(set(found)) == 4
+    compiled = [r for r in caplog.messages if "Finished XLA compilation of jit(program)" in r]
+    assert len(compiled) == 1

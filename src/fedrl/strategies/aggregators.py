@@ -126,7 +126,13 @@ def _compiled(aggregator: Aggregator) -> Callable[[Any, Communication], Any]:
 
 def mean(stacked: Any) -> Any:
     """The plain average of trees stacked along the first axis of each leaf."""
-    return jax.tree.map(_mean, stacked)
+
+    def of_leaves(leaves: jax.Array) -> jax.Array:
+        # Around the first agent: equal parameters then stay exactly as they are.
+        first = leaves[0]
+        return first + jnp.sum(leaves - first, 0) / leaves.shape[0]
+
+    return jax.tree.map(of_leaves, stacked)
 
 
 def mean_across(axis: str, stacked: Any) -> Any:
@@ -141,6 +147,14 @@ def gathered(axis: str, stacked: Any) -> Any:
     """Everybody's trees, in order, on every device along a mesh's axis."""
     parts = _one_from_each(axis, stacked)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
+
+
+def squared_norms(stacked: Any) -> jax.Array:
+    """(k,) of trees stacked along the first axis of each leaf, all their numbers together."""
+    squares = [
+        jnp.square(leaf.reshape(leaf.shape[0], -1)).sum(1) for leaf in jax.tree.leaves(stacked)
+    ]
+    return jnp.sum(jnp.stack(squares), 0)
 
 
 def _one_from_each(axis: str, tree: Any) -> Any:
@@ -158,16 +172,9 @@ def _one_from_each(axis: str, tree: Any) -> Any:
 
 
 def _weighted_mean(stacked: Any, weights: jax.Array) -> Any:
-    return jax.tree.map(lambda leaves: _weighted(leaves, weights), stacked)
+    def weighted(leaves: jax.Array) -> jax.Array:
+        first = leaves[0]
+        shares = (weights / weights.sum()).reshape(-1, *(1,) * first.ndim)
+        return first + jnp.sum(shares.astype(leaves.dtype) * (leaves - first), 0)
 
-
-def _mean(leaves: jax.Array) -> jax.Array:
-    # Around the first agent: equal parameters then stay exactly as they are.
-    first = leaves[0]
-    return first + jnp.sum(leaves - first, 0) / leaves.shape[0]
-
-
-def _weighted(leaves: jax.Array, weights: jax.Array) -> jax.Array:
-    first = leaves[0]
-    shares = (weights / weights.sum()).reshape(-1, *(1,) * first.ndim)
-    return first + jnp.sum(shares.astype(leaves.dtype) * (leaves - first), 0)
+    return jax.tree.map(weighted, stacked)

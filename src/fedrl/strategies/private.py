@@ -5,7 +5,7 @@ those of the guarantee. The floats of `Private.apply` have gaps that tell the su
 noise, and their seed is public: within one process the same mechanism is only simulated.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, log2
@@ -17,7 +17,7 @@ import numpy as np
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.strategies.aggregators import Aggregator, Communication
+from fedrl.strategies.aggregators import Aggregator, Communication, squared_norms
 from fedrl.strategies.discrete_gaussian import MOST_BITS, Integers, discrete_gaussian
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -25,8 +25,6 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 MISSING = (
     "the privacy loss needs dp-accounting, which is not installed: pip install 'fedrl[privacy]'"
 )
-
-
 # Bits of the integer norm of an update: squares and sums stay well within 64.
 NORM_BITS = 30
 # Updates are clipped by so much more than necessary, relatively, that rounding cannot matter.
@@ -48,32 +46,18 @@ class Private(Aggregator):
     compares_with_before: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        number = arguments.number
+        def number(name: str, allowed: str, test: Callable[[float], bool]) -> float:
+            return arguments.number(f"aggregator.{name}", getattr(self, name), allowed, test)
+
         arguments.settle(
             self,
             # Squares of much smaller or larger ones are lost in 32 bits, and with them the limit.
-            clip=number(
-                "aggregator.clip",
-                self.clip,
-                "a number from 1e-12 to 1e12",
-                lambda x: 1e-12 <= x <= 1e12,
-            ),
+            clip=number("clip", "a number from 1e-12 to 1e12", lambda x: 1e-12 <= x <= 1e12),
             noise=number(
-                "aggregator.noise",
-                self.noise,
-                "0 or a number from 1e-6 to 1e6",
-                lambda x: x == 0 or 1e-6 <= x <= 1e6,
+                "noise", "0 or a number from 1e-6 to 1e6", lambda x: x == 0 or 1e-6 <= x <= 1e6
             ),
-            delta=number(
-                "aggregator.delta",
-                self.delta,
-                "a probability between 0 and 1",
-                lambda x: 0 < x < 1,
-            ),
+            delta=number("delta", "a probability between 0 and 1", lambda x: 0 < x < 1),
         )
-
-    def check(self, agents: int, participants: int) -> None:
-        """Any number will do, though few agents drown in the noise."""
 
     def apply(self, stacked: Any, communication: Communication) -> Any:
         before = communication.before
@@ -194,10 +178,7 @@ def clipped(updates: Any, clip: float) -> Any:
 
     One whose length is no number counts as none: nothing that an agent sends may break the limit.
     """
-    squares = [
-        jnp.square(leaf.reshape(leaf.shape[0], -1)).sum(1) for leaf in jax.tree.leaves(updates)
-    ]
-    norms = jnp.sqrt(jnp.sum(jnp.stack(squares), 0))
+    norms = jnp.sqrt(squared_norms(updates))
     usable = jnp.isfinite(norms)
     # A norm of zero gives a factor of one.
     factors = jnp.minimum(1.0, clip / norms)

@@ -53,52 +53,39 @@ def _random_numbers() -> dict[str, bytes]:
 
 def _reach(part: Any) -> dict[str, object]:
     """What a part can change, by where it is: itself, its classes, and variables of its modules."""
-    kept = {
+    cached = {
         name
         for cls in type(part).__mro__
         for name, x in vars(cls).items()
         if isinstance(x, cached_property)
     }
-    found = {
-        f"self.{name}": _print(value) for name, value in vars(part).items() if name not in kept
-    }
-    seen: set[FunctionType] = set()
+    values = {f"self.{name}": x for name, x in vars(part).items() if name not in cached}
+    functions: list[FunctionType] = []
     for cls in type(part).__mro__:
         if cls.__module__.startswith(OURS) or cls.__module__ in ("abc", "builtins"):
             continue
         for name, value in vars(cls).items():
             value = getattr(value, "__func__", value)
             if isinstance(value, FunctionType):
-                _variables(value, found, seen)
-            elif not name.startswith("__") and not name.startswith("_abc_"):
-                found[f"{cls.__name__}.{name}"] = _print(value)
-    return found
+                functions.append(value)
+            elif not name.startswith(("__", "_abc_")):
+                values[f"{cls.__name__}.{name}"] = value
+    for function in functions:  # and those beside it that it calls, which are appended
+        for place, value in _variables(function).items():
+            if isinstance(value, FunctionType):
+                if value.__module__ == function.__module__ and value not in functions:
+                    functions.append(value)
+            elif not isinstance(value, (ModuleType, type)):
+                values[place] = value
+    return {place: _print(value) for place, value in values.items()}
 
 
-def _variables(function: FunctionType, found: dict[str, object], seen: set[FunctionType]) -> None:
-    """The variables that a function reads or writes, and those of functions beside it."""
-    if function in seen:
-        return
-    seen.add(function)
-    outer = getclosurevars(function).nonlocals
-    for name, value in outer.items():
-        _variable(f"{name} of {function.__qualname__}", value, function, found, seen)
-    for name in _names(function.__code__) & function.__globals__.keys():
-        value = function.__globals__[name]
-        _variable(f"{function.__module__}.{name}", value, function, found, seen)
-
-
-def _variable(
-    place: str,
-    value: Any,
-    function: FunctionType,
-    found: dict[str, object],
-    seen: set[FunctionType],
-) -> None:
-    if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-        _variables(value, found, seen)
-    elif not isinstance(value, (ModuleType, FunctionType, type)):
-        found[place] = _print(value)
+def _variables(function: FunctionType) -> dict[str, Any]:
+    """The variables outside of a function that it reads or writes, by where they are."""
+    nonlocals = getclosurevars(function).nonlocals
+    found = {f"{name} of {function.__qualname__}": x for name, x in nonlocals.items()}
+    names = _names(function.__code__) & function.__globals__.keys()
+    return found | {f"{function.__module__}.{n}": function.__globals__[n] for n in names}
 
 
 def _names(code: CodeType) -> set[str]:

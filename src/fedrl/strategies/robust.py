@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
-from fedrl.strategies.aggregators import Aggregator, Communication, mean
+from fedrl.strategies.aggregators import Aggregator, Communication, mean, squared_norms
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,13 @@ def _trimmed_mean(leaves: jax.Array, trim: int) -> jax.Array:
 
 def _squared_distances(stacked: Any) -> jax.Array:
     """(n, n) between all agents; infinite to and from those with something that is no number."""
-    leaves = [jnp.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(stacked)]
+    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(leaf.shape[0], -1), stacked)
 
     def from_agent(agent: jax.Array) -> jax.Array:
         # From differences: what is left of a difference of large squares is noise.
-        squares = [jnp.square(leaf - leaf[agent]).sum(1) for leaf in leaves]
-        total = jnp.sum(jnp.stack(squares), 0)
+        total = squared_norms(jax.tree.map(lambda leaf: leaf - leaf[agent], flat))
         return jnp.where(jnp.isnan(total), jnp.inf, total)
 
     # One agent after the other, so that never more than the differences to one are in memory.
-    rows: jax.Array = jax.lax.map(from_agent, jnp.arange(leaves[0].shape[0]))
+    rows: jax.Array = jax.lax.map(from_agent, jnp.arange(_participants(stacked)))
     return rows

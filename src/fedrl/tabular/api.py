@@ -1,7 +1,9 @@
 """`fedrl.tabular.run` and its relatives: the Python interface to the exact algorithms."""
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from math import inf, isinf
 from typing import Any, Literal
 
 import jax
@@ -10,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedrl import arguments
+from fedrl.errors import FedrlError, unknown_name
 from fedrl.strategies.strategy import PLAIN, Strategy
 from fedrl.tabular import checks
-from fedrl.tabular.exact import mdp
-from fedrl.tabular.exact.lanes import mean_over_agents, to_every_agent, to_lanes
 from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
 from fedrl.tabular.problems import Floats, GivenProblems
-from fedrl.tabular.replicates import Schedule, run_replicates
+from fedrl.tabular.replicates import Outcome, Schedule, lay_out, run_replicates
+from fedrl.tabular.rounds import mean_objective
 from fedrl.tabular.sampled import SampledQAvg
 
 ALGORITHMS: dict[str, type] = {
@@ -41,7 +43,7 @@ class Result:
     """Local updates done at each entry of `objective`."""
     algorithm: TabularLearner
     """The learner and its settings."""
-    _independent: "_Independent" = field(repr=False)
+    _independent: Callable[[], Outcome] = field(repr=False)
 
     @cached_property
     def baseline(self) -> Floats:
@@ -51,31 +53,8 @@ class Result:
         independent run takes place when this is first asked for; with `decay`, its step size
         follows the objective of the averaged table after every update, as at E = inf.
         """
-        return self._independent.objective(self.iterations)
-
-
-@dataclass(frozen=True)
-class _Independent:
-    """The same run without communication."""
-
-    learner: TabularLearner
-    problems: GivenProblems
-    schedule: Schedule
-    gamma: float
-    seed: int
-    seed_axis: bool
-
-    def objective(self, iterations: NDArray[np.int64]) -> Floats:
-        outcome = run_replicates(
-            self.learner,
-            self.problems,
-            self.schedule.without_communication(),
-            gamma=self.gamma,
-            seed=self.seed,
-            with_baseline=True,
-        )
-        record = outcome.baseline[:, iterations]
-        return record if self.seed_axis else record[0]
+        record = self._independent().baseline[:, self.iterations]
+        return record if self.objective.ndim == 2 else record[0]
 
 
 def run(
@@ -137,21 +116,29 @@ def run(
         arguments.choice("update", update, ("value", "q"))
         if not isinstance(algorithm, str) or algorithm == QAvg.name:
             options = {"update": update, **options}
-    learner = checks.learner_from(algorithm, options, ALGORITHMS)
+    learner = _learner(algorithm, options)
     table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
     arrays, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
     problems = GivenProblems(arrays, checks.possible(support, arrays))
-    checked_gamma = arguments.discount(gamma)
+    if decay is not None:
+        decay = arguments.number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
+    work = partial(
+        run_replicates,
+        *(learner, problems),
+        gamma=arguments.discount(gamma),
+        seed=arguments.whole("seed", seed, smallest=0, largest=2**32 - 1),
+    )
     schedule = Schedule(
         lr=checks.step_sizes(lr, arguments.whole("iterations", iterations)),
         E=arguments.whole_or_inf("E", E),
-        decay=checks.decay_factor(decay),
+        decay=decay,
     )
-    checked_seed = arguments.whole("seed", seed, smallest=0, largest=2**32 - 1)
-    checks.strategy(strategy, problems.size[0], schedule.E)
-    outcome = run_replicates(
-        learner, problems, schedule, strategy, gamma=checked_gamma, seed=checked_seed
-    )
+    arguments.of_kind("strategy", strategy, Strategy)
+    agents = problems.size[0]
+    strategy.check(agents, agents)
+    if isinf(schedule.E):
+        strategy.check_without_communication()
+    outcome = work(schedule, strategy)
 
     def squeeze(x: Floats) -> Floats:
         return x if seed_axis else x[0]
@@ -163,23 +150,38 @@ def run(
         evaluation=None if evaluate_on is None else squeeze(outcome.evaluation),
         iterations=schedule.recorded_at,
         algorithm=learner,
-        _independent=_Independent(
-            learner, problems, schedule, checked_gamma, checked_seed, seed_axis
-        ),
+        _independent=partial(work, replace(schedule, E=inf), with_baseline=True),
     )
+
+
+def _learner(algorithm: str | TabularLearner, options: dict[str, Any]) -> TabularLearner:
+    """A learner from its name and settings; an instance passes through."""
+    if isinstance(algorithm, TabularLearner):
+        if options:
+            raise FedrlError(
+                f"{next(iter(options))} belongs to the learner: set it where the learner is made"
+            )
+        return algorithm
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise unknown_name("algorithm", algorithm, ALGORITHMS)
+    kind = ALGORITHMS[algorithm]
+    settings = [field.name for field in fields(kind)]
+    for name in options:
+        if name not in settings:
+            takes = ", ".join(settings) if settings else "none"
+            raise FedrlError(
+                f"unknown argument {name!r}: the settings of {algorithm!r} are {takes}"
+            )
+    learner: TabularLearner = kind(**options)
+    return learner
 
 
 @jax.jit
 def _mean_objective(
     policy: jax.Array, P: jax.Array, R: jax.Array, gamma: jax.Array, d0: jax.Array
 ) -> jax.Array:
-    count = P.shape[1]
-
-    def lanes(x: jax.Array) -> jax.Array:
-        return to_every_agent(jnp.moveaxis(x, 0, -1), count)
-
-    mdps = mdp.MDPs(to_lanes(P), lanes(R), lanes(d0), gamma)
-    return mean_over_agents(mdp.objective(mdps, lanes(policy)), count)
+    mdps = lay_out(P, R, d0, gamma, sparsity=None)
+    return mean_objective(mdps, jnp.moveaxis(policy, 0, -1))
 
 
 def objective(

@@ -1,18 +1,13 @@
-"""Every argument of fedrl.tabular, checked before any work starts."""
+"""The arrays that fedrl.tabular is given, checked before any work starts."""
 
 from collections.abc import Callable
-from dataclasses import fields
-from math import isinf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedrl import arguments
-from fedrl.errors import FedrlError, unknown_name
-from fedrl.strategies.strategy import Strategy
+from fedrl.errors import FedrlError
 from fedrl.tabular.exact.sparsity import Booleans
-from fedrl.tabular.learners import TabularLearner
 from fedrl.tabular.problems import Floats, Problems
 
 # How far a row of probabilities may be from a sum of one: the rounding of float32 input.
@@ -38,17 +33,16 @@ def floats(name: str, value: ArrayLike) -> Floats:
 
 def _check_distribution(name: str, array: Floats, over: str) -> None:
     """Refuse rows that are not probabilities over the last axis."""
-    if array.size and array.min() < 0:
+    if array.min() < 0:
         raise FedrlError(
             f"{name} must hold probabilities >= 0, but its smallest entry is {array.min():g}"
         )
     sums = array.sum(axis=-1)
-    if array.size and np.abs(sums - 1).max() > SUM_TOLERANCE:
+    if np.abs(sums - 1).max() > SUM_TOLERANCE:
         worst = np.unravel_index(np.abs(sums - 1).argmax(), sums.shape)
-        where = f" at index {tuple(map(int, worst))}" if worst else ""
         raise FedrlError(
-            f"{name} must sum to 1 over {over} (its last axis), but the sum{where} is "
-            f"{sums[worst]:.6g}"
+            f"{name} must sum to 1 over {over} (its last axis), but the sum at index "
+            f"{tuple(map(int, worst))} is {sums[worst]:.6g}"
         )
 
 
@@ -179,43 +173,3 @@ def step_sizes(lr: LearningRate, iterations: int) -> Floats:
     if (array < 0).any() or not (array > 0).any():
         raise FedrlError(f"lr must be positive, got a smallest step size of {array.min():g}")
     return array
-
-
-def decay_factor(decay: object) -> float | None:
-    """A factor on the step size, or None."""
-    if decay is None:
-        return None
-    return arguments.number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
-
-
-def learner_from(
-    algorithm: str | TabularLearner, options: dict[str, Any], known: dict[str, type]
-) -> TabularLearner:
-    """A learner from its name and settings; an instance passes through."""
-    if isinstance(algorithm, tuple(known.values())):
-        if options:
-            raise FedrlError(
-                f"{next(iter(options))} belongs to the learner: set it where the learner is made"
-            )
-        learner: TabularLearner = algorithm  # type: ignore[assignment]
-    else:
-        if not isinstance(algorithm, str) or algorithm not in known:
-            raise unknown_name("algorithm", algorithm, known)
-        kind = known[algorithm]
-        for name in options:
-            settings = [field.name for field in fields(kind)]
-            if name not in settings:
-                takes = ", ".join(settings) if settings else "none"
-                raise FedrlError(
-                    f"unknown argument {name!r}: the settings of {algorithm!r} are {takes}"
-                )
-        learner = kind(**options)
-    return learner
-
-
-def strategy(given: Strategy, agents: int, E: float) -> None:
-    """Refuse a strategy that does not work with so many agents, or where none communicates."""
-    arguments.of_kind("strategy", given, Strategy)
-    given.check(agents, agents)
-    if isinf(E):
-        given.check_without_communication()

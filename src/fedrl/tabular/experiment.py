@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
-import jax
 import numpy as np
 
 from fedrl import arguments
@@ -101,15 +100,11 @@ class TabularExperiment(Named):
     def run(self) -> Outcome:
         """Carry it out in this process."""
         problems = DrawnProblems(self.family, self.agents, None, self.seed, 0, 1)
-        with jax.enable_x64(True):
-            return run_replicates(
-                self.learner,
-                problems,
-                self.schedule,
-                self.strategy,
-                gamma=self.family.gamma,
-                seed=self.seed,
-            )
+        return run_replicates(
+            *(self.learner, problems, self.schedule, self.strategy),
+            gamma=self.family.gamma,
+            seed=self.seed,
+        )
 
 
 TABULAR_PRESETS = {

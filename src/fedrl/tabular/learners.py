@@ -3,10 +3,11 @@
 All arrays are lane-last (see fedrl.tabular.exact.lanes); a learner sees only its own lane.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +18,29 @@ from fedrl.tabular.exact.mdp import MDPs, q_values, values, values_and_visits
 from fedrl.tabular.exact.simplex import project
 
 
-class Agents(NamedTuple):
-    """The state of all agents between two local updates."""
+@dataclass(frozen=True)
+class TabularLearner(ABC):
+    """Settings of a learner, and the pure functions that carry it out.
 
-    table: jax.Array  # (S, A, lanes): what is communicated
-    private: Any  # whatever else a learner carries along; never communicated
-
-
-class TabularLearner(Protocol):
-    """Settings of a learner, and the pure functions that carry it out."""
+    Unless a subclass says otherwise, its only state is its table, and its directions need no
+    randomness.
+    """
 
     name: ClassVar[str]
-    exact: ClassVar[bool]
+    exact: ClassVar[bool] = True
     """Whether P is for `exact.mdp` alone, which also knows it without what is impossible."""
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         """The protocol's random initial table (S, A) of one replicate."""
+        return jax.random.uniform(key, (states, actions), dtype=jnp.float64)
 
     def start(self, mdps: MDPs, keys: jax.Array) -> Any:
         """The private state before the first update."""
+        return ()
 
-    def begin(self, agents: Agents, mdps: MDPs) -> Agents:
+    def begin(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         """From the communicated table to what the local updates work on."""
+        return table
 
     def directions(
         self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
@@ -47,31 +49,6 @@ class TabularLearner(Protocol):
 
         The first point is what the agents have, the others are a correction's.
         """
-
-    def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
-        """What the agents have after a step."""
-
-    def end(self, agents: Agents, mdps: MDPs) -> Agents:
-        """Back to the table that is communicated."""
-
-    def policy(self, table: jax.Array) -> jax.Array:
-        """The policy (S, A, lanes) that a table stands for."""
-
-
-class _Exact:
-    """A learner whose only state is its table, and whose directions need no randomness."""
-
-    exact: ClassVar[bool] = True
-
-    def start(self, mdps: MDPs, keys: jax.Array) -> Any:
-        return ()
-
-    def begin(self, agents: Agents, mdps: MDPs) -> Agents:
-        return agents
-
-    def directions(
-        self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], Any]:
         return tuple(self.direction(point, mdps) for point in points), private
 
     def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
@@ -79,10 +56,16 @@ class _Exact:
         raise NotImplementedError
 
     def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
+        """What the agents have after a step."""
         return table + step
 
-    def end(self, agents: Agents, mdps: MDPs) -> Agents:
-        return agents
+    def end(self, worked: jax.Array, mdps: MDPs) -> jax.Array:
+        """Back to the table that is communicated."""
+        return worked
+
+    @abstractmethod
+    def policy(self, table: jax.Array) -> jax.Array:
+        """The policy (S, A, lanes) that a table stands for."""
 
 
 def best(Q: jax.Array) -> jax.Array:
@@ -103,13 +86,8 @@ def greedy(Q: jax.Array) -> jax.Array:
     return jnp.stack(chosen, axis=1).astype(Q.dtype)
 
 
-def uniform_table(key: jax.Array, states: int, actions: int) -> jax.Array:
-    """Entries U[0, 1]."""
-    return jax.random.uniform(key, (states, actions), dtype=jnp.float64)
-
-
 @dataclass(frozen=True)
-class QAvg(_Exact):
+class QAvg(TabularLearner):
     """Q-learning with known dynamics; the server averages Q tables."""
 
     update: Literal["value", "q"] = "value"
@@ -121,13 +99,8 @@ class QAvg(_Exact):
     def __post_init__(self) -> None:
         arguments.choice("update", self.update, ("value", "q"))
 
-    def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
-        return uniform_table(key, states, actions)
-
-    def begin(self, agents: Agents, mdps: MDPs) -> Agents:
-        if self.update == "q":
-            return agents
-        return agents._replace(table=best(agents.table))
+    def begin(self, table: jax.Array, mdps: MDPs) -> jax.Array:
+        return table if self.update == "q" else best(table)
 
     def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         """T_k Q - Q, or the same of values."""
@@ -135,23 +108,21 @@ class QAvg(_Exact):
             return q_values(mdps, best(table)) - table
         return best(q_values(mdps, table)) - table
 
-    def end(self, agents: Agents, mdps: MDPs) -> Agents:
-        if self.update == "q":
-            return agents
-        return agents._replace(table=q_values(mdps, agents.table))
+    def end(self, worked: jax.Array, mdps: MDPs) -> jax.Array:
+        return worked if self.update == "q" else q_values(mdps, worked)
 
     def policy(self, table: jax.Array) -> jax.Array:
         return greedy(table)
 
 
 @dataclass(frozen=True)
-class ProjPAvg(_Exact):
+class ProjPAvg(TabularLearner):
     """Projected policy gradient in the direct parametrisation; the server averages policies."""
 
     name: ClassVar[str] = "projpavg"
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
-        weights = uniform_table(key, states, actions)
+        weights = super().init(key, states, actions)
         return weights / jnp.sum(weights, axis=1, keepdims=True)
 
     def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
@@ -167,7 +138,7 @@ class ProjPAvg(_Exact):
 
 
 @dataclass(frozen=True)
-class SoftPAvg(_Exact):
+class SoftPAvg(TabularLearner):
     """Policy gradient in the softmax parametrisation; the server averages logits."""
 
     gradient: Literal["natural", "plain"] = "natural"
@@ -178,9 +149,6 @@ class SoftPAvg(_Exact):
 
     def __post_init__(self) -> None:
         arguments.choice("gradient", self.gradient, ("natural", "plain"))
-
-    def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
-        return uniform_table(key, states, actions)
 
     def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         policy = self.policy(table)

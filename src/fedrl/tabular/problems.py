@@ -1,8 +1,7 @@
 """Where the federated problems of a run come from: given as arrays, or drawn from a family."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,36 +25,16 @@ class Problems(NamedTuple):
     init: Array | None = None  # (replicates, S, A); None: the learner's own draw
 
 
-class Source(Protocol):
-    """Problems that can be had a block at a time."""
-
-    @property
-    def replicates(self) -> int: ...
-
-    @property
-    def size(self) -> tuple[int, int, int]:
-        """Agents, states and actions."""
-
-    @property
-    def kind(self) -> Hashable:
-        """Equal for sources whose blocks differ in numbers alone."""
-
-    @property
-    def sparsity(self) -> Sparsity | None:
-        """What is possible in their environments; None if that is not known, or too much."""
-
-    def block(self, start: int, count: int) -> Problems:
-        """Exactly `count` problems from number `start` on; past the last, any others."""
-
-
 @dataclass(frozen=True)
 class GivenProblems:
-    """Anybody's matrices."""
+    """Anybody's matrices, to be had a block at a time."""
 
     arrays: Problems
     """All replicates."""
     support: Booleans | None = None
     """Which transitions are possible, (S, A, S); None: all of them."""
+
+    first: ClassVar[int] = 0
 
     @property
     def replicates(self) -> int:
@@ -63,19 +42,17 @@ class GivenProblems:
 
     @property
     def size(self) -> tuple[int, int, int]:
+        """Agents, states and actions."""
         agents, states, actions = self.arrays.P.shape[1:4]
         return agents, states, actions
 
     @property
-    def kind(self) -> Hashable:
-        return tuple(None if x is None else x.shape[1:] for x in self.arrays)
-
-    @property
     def sparsity(self) -> Sparsity | None:
+        """What is possible in the environments; None if that is not known, or too much."""
         return None if self.support is None else sparsity_of(self.support)
 
     def block(self, start: int, count: int) -> Problems:
-        # Where there are too few, the last one again.
+        """Exactly `count` problems from number `start` on; past the last, that one again."""
         rows = np.minimum(np.arange(start, start + count), self.replicates - 1)
         block: Problems = jax.tree.map(lambda x: np.asarray(x)[rows], self.arrays)
         return block
@@ -103,10 +80,6 @@ class DrawnProblems:
         return self.agents, self.family.states, self.family.actions
 
     @property
-    def kind(self) -> Hashable:
-        return self.family, self.agents, self.kappa is None
-
-    @property
     def sparsity(self) -> Sparsity | None:
         return sparsity_of(self.family.support())
 
@@ -116,3 +89,7 @@ class DrawnProblems:
         drawn = self.family.draws(self.seed, numbers, self.agents, kappa, 0)
         d0 = jnp.broadcast_to(self.family.d0(), (count, self.family.states))
         return Problems(drawn.P, drawn.R, d0, held_out=drawn.centre)
+
+
+Source = GivenProblems | DrawnProblems
+"""Both number their problems from 0 on; number i is replicate `first` + i of the experiment."""

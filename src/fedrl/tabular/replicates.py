@@ -1,27 +1,49 @@
-"""Federated runs of any number of replicates, a block at a time."""
+"""Federated runs of many replicates: in blocks that fit the cache, on every core and device.
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+The size of a block follows from the size of the problem and the kind of device alone, and the last
+block is filled up. A replicate therefore goes through the same arithmetic however many others are
+run, on however many devices: on one kind of device its result is the same to the last bit.
+"""
+
+import queue
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache, partial
-from math import inf, isinf
-from typing import NamedTuple
+from math import isinf
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrl.devices import worker_devices
 from fedrl.errors import FedrlError
 from fedrl.keys import Purpose, numbered, replicate_key, replicate_keys
 from fedrl.launches import wide_vectors
 from fedrl.strategies.strategy import PLAIN, Strategy
-from fedrl.tabular.blocks import block_size, map_blocks
 from fedrl.tabular.exact.lanes import to_every_agent, to_lanes
 from fedrl.tabular.exact.mdp import MDPs, stored
 from fedrl.tabular.exact.sparsity import Sparsity
 from fedrl.tabular.learners import TabularLearner
 from fedrl.tabular.problems import Floats, Source
 from fedrl.tabular.rounds import Plan, Trained, train
+
+Block = TypeVar("Block")
+Result = TypeVar("Result")
+
+# Bytes of transition probabilities in a block: half the level-2 cache of a common core, as far as
+# they are most of it; small problems are bounded by the largest block.
+CPU_BLOCK_BYTES = 400 * 1024
+CPU_LARGEST_BLOCK = 64
+# A GPU wants many lanes; bounded so that a block and its temporaries fit a small card.
+GPU_BLOCK_BYTES = 1 << 29
+GPU_LARGEST_BLOCK = 8192
+# Records are written rarely and need not fit a cache, but long runs must not fill the memory.
+RECORD_BYTES = 1 << 30
+# Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
+VECTOR = 8
 
 
 @dataclass(frozen=True)
@@ -65,9 +87,6 @@ class Schedule:
             communicate=jnp.asarray(not isinf(self.E)),
         )
 
-    def without_communication(self) -> "Schedule":
-        return replace(self, E=inf)
-
 
 class Outcome(NamedTuple):
     """What became of every replicate, replicates first."""
@@ -80,7 +99,7 @@ class Outcome(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="sparsity")
-def _lay_out(
+def lay_out(
     P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array, *, sparsity: Sparsity | None
 ) -> MDPs:
     """The MDPs of a block, lane-last."""
@@ -102,10 +121,7 @@ def draw_tables(
 @partial(jax.jit, static_argnums=0)
 def _lane_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
     """A key for each lane."""
-
-    def of_replicate(replicate: jax.Array) -> jax.Array:
-        return agent_keys(agents, seed, replicate)
-
+    of_replicate = partial(agent_keys, agents, seed)
     return jax.vmap(of_replicate, out_axes=1)(replicates).reshape(-1)
 
 
@@ -130,13 +146,12 @@ def run_replicates(
     *,
     gamma: float,
     seed: int,
-    first_replicate: int = 0,
     with_baseline: bool = False,
 ) -> Outcome:
-    """Run every replicate; number i is replicate `first_replicate` + i of the experiment."""
+    """Run every replicate of a source."""
     agents, states, actions = source.size
     sparsity = source.sparsity if learner.exact else None
-    lay_out = partial(_lay_out, sparsity=sparsity)
+    in_lanes = partial(lay_out, sparsity=sparsity)
     platform = jax.local_devices()[0].platform
     # A cache has to hold what is worked on, an accelerator's memory also what it is made of.
     held = sparsity if platform == "cpu" else None
@@ -153,7 +168,7 @@ def run_replicates(
         # The 64-bit switch and the default device are both local to the thread.
         with jax.enable_x64(True), jax.default_device(device):
             P, R, d0, held_out, init = jax.device_put(source.block(start, size), device)
-            numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + first_replicate
+            numbers = jnp.arange(start, start + size, dtype=jnp.uint32) + source.first
             root, discount = jnp.uint32(seed), jnp.float64(gamma)
             if init is None:
                 init = draw_tables(learner, states, actions, root, numbers)
@@ -162,8 +177,8 @@ def run_replicates(
                 strategy,
                 agents,
                 plan,
-                lay_out(P, R, d0, discount),
-                None if held_out is None else lay_out(held_out, R, d0, discount),
+                in_lanes(P, R, d0, discount),
+                None if held_out is None else in_lanes(held_out, R, d0, discount),
                 jnp.moveaxis(init, 0, -1),
                 _lane_keys(agents, root, numbers),
                 replicate_keys(root, numbers, Purpose.NOISE),
@@ -171,15 +186,13 @@ def run_replicates(
             )
             return _replicates_first(trained, min(size, source.replicates - start), schedule)
 
-    blocks = range(0, source.replicates, size)
-    program = (learner, strategy, source.kind, sparsity, size, schedule.iterations, with_baseline)
-    outcomes = map_blocks(run_block, blocks, program)
+    outcomes = map_blocks(run_block, range(0, source.replicates, size))
     outcome = Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-    _refuse_diverged(outcome, schedule, first_replicate)
+    _refuse_diverged(outcome, schedule, source.first)
     return outcome
 
 
-def _refuse_diverged(outcome: Outcome, schedule: Schedule, first_replicate: int) -> None:
+def _refuse_diverged(outcome: Outcome, schedule: Schedule, first: int) -> None:
     """Refuse what is not finite: greedy policies look well whatever their tables hold."""
     tables = np.isfinite(outcome.table).all((1, 2))
     records = [np.isfinite(record) for record in (outcome.objective, outcome.evaluation)]
@@ -193,7 +206,7 @@ def _refuse_diverged(outcome: Outcome, schedule: Schedule, first_replicate: int)
         ]
         raise FedrlError(
             f"learning has diverged: the table or the objective of replicate "
-            f"{first_replicate + number} is not a finite number after {min(late)} local updates "
+            f"{first + number} is not a finite number after {min(late)} local updates "
             f"({diverged.sum()} of {len(diverged)} replicates have diverged): lower lr"
         )
 
@@ -215,3 +228,46 @@ def _replicates_first(trained: Trained, replicates: int, schedule: Schedule) -> 
         table(trained.policy),
         *map(record, trained.record),
     )
+
+
+def block_size(platform: str, *, problem_bytes: int, record_bytes: int) -> int:
+    """Replicates in a block, from the bytes that one needs for its problem and its records.
+
+    One, if a single problem already fills the cache.
+    """
+    budget, largest = (
+        (CPU_BLOCK_BYTES, CPU_LARGEST_BLOCK)
+        if platform == "cpu"
+        else (GPU_BLOCK_BYTES, GPU_LARGEST_BLOCK)
+    )
+    size = min(largest, budget // problem_bytes, RECORD_BYTES // record_bytes)
+    if problem_bytes > budget or record_bytes * VECTOR > RECORD_BYTES:
+        return 1
+    return max(VECTOR, size // VECTOR * VECTOR)
+
+
+def map_blocks(
+    work: Callable[[Block, jax.Device], Result], blocks: Iterable[Block]
+) -> list[Result]:
+    """`work(block, device)` for every block, in order, on all workers.
+
+    JAX compiles a program that several threads ask for at the same time once. An interrupt or an
+    error waits for the blocks under way, no others.
+    """
+    devices = worker_devices()
+    free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
+    for device in devices:
+        free.put(device)
+
+    def on_free_device(block: Block) -> Result:
+        device = free.get()
+        try:
+            return work(block, device)
+        finally:
+            free.put(device)
+
+    pool = ThreadPoolExecutor(len(devices), thread_name_prefix="fedrl-block")
+    try:
+        return list(pool.map(on_free_device, blocks))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from numpy.typing import NDArray
 
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer, Step
@@ -16,16 +14,15 @@ from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.strategy import ALL, ServerState, Strategy
 from fedrl.tabular.exact.lanes import agents_and_replicates, mean_over_agents, to_every_agent
 from fedrl.tabular.exact.mdp import MDPs, objective
-from fedrl.tabular.learners import Agents, TabularLearner
+from fedrl.tabular.learners import TabularLearner
 
 Tree = TypeVar("Tree")
-Number = TypeVar("Number", jax.Array, NDArray[np.float64])
 
 # The step size decays when a round improves the objective by less than this part of it.
 PLATEAU = 1e-3
 
 
-def gain_over_plateau(one_ago: Number, two_ago: Number) -> Number:
+def gain_over_plateau(one_ago: Any, two_ago: Any) -> Any:
     """How much more the objective has gained in a round than it does at a plateau."""
     return one_ago - two_ago - PLATEAU * two_ago
 
@@ -56,6 +53,13 @@ class Trained(NamedTuple):
     record: Record
 
 
+class Agents(NamedTuple):
+    """The state of all agents between two local updates."""
+
+    table: jax.Array  # (S, A, lanes): what is communicated
+    private: Any  # whatever else a learner carries along; never communicated
+
+
 class Round(NamedTuple):
     """Where a federation is: all agents (lanes last) and its server (replicates last)."""
 
@@ -84,12 +88,12 @@ def local_phase(
     last: jax.Array,
 ) -> Round:
     """Local updates `first` to `last` - 1 of all agents; `lr` gives the step size of each lane."""
-    begun = learner.begin(at.agents, mdps)
+    begun = learner.begin(at.agents.table, mdps)
     agents = mdps.P.shape[-1] // jax.tree.leaves(at.server.sent.model)[0].shape[-1]
     plain = type(correction) is NoCorrection
     # What the agents begin with is what they were sent.
     extra = jax.tree.map(lambda x: to_every_agent(x, agents), at.server.sent.correction[ALL])
-    received = Broadcast(begun.table, extra)
+    received = Broadcast(begun, extra)
 
     def update(t: jax.Array, now: tuple[Agents, Any]) -> tuple[Agents, Any]:
         (table, private), memory = now
@@ -103,8 +107,9 @@ def local_phase(
                 direction, memory = over_lanes(correction.correct)(step, memory)
         return Agents(learner.move(table, lr(t) * direction), private), memory
 
-    worked, memory = lax.fori_loop(first, last, update, (begun, at.memory))
-    return Round(learner.end(worked, mdps), memory, at.server)
+    start = at.agents._replace(table=begun), at.memory
+    (worked, private), memory = lax.fori_loop(first, last, update, start)
+    return Round(Agents(learner.end(worked, mdps), private), memory, at.server)
 
 
 def offer(correction: Correction, at: Round) -> Offer:
@@ -145,12 +150,12 @@ def begin(
 ) -> Round:
     """Agents that share the table `init` (S, A, B), and their server."""
     table = to_every_agent(init, agents)
-    at = Agents(table, learner.start(mdps, keys))
+    begun = Agents(table, learner.start(mdps, keys))
     # A correction bends what the local updates work on, which need not be the table.
-    worked = learner.begin(at, mdps).table
+    worked = learner.begin(table, mdps)
     one = agents_and_replicates(worked, agents)[..., 0, :]
     server = over_lanes(lambda model, one: strategy.begin(model, {ALL: one}))(init, one)
-    return Round(at, over_lanes(strategy.correction.init)(worked), server)
+    return Round(begun, over_lanes(strategy.correction.init)(worked), server)
 
 
 def over_lanes(function: Callable[..., Tree]) -> Callable[..., Tree]:
@@ -165,7 +170,7 @@ def over_lanes(function: Callable[..., Tree]) -> Callable[..., Tree]:
     return mapped
 
 
-def _mean_objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
+def mean_objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
     """Mean over environments of one policy per replicate, (B,)."""
     count = mdps.P.shape[-1] // policy.shape[-1]
     return mean_over_agents(objective(mdps, to_every_agent(policy, count)), count)
@@ -210,21 +215,13 @@ def train(
     def work(at: Round, scale: jax.Array, r: jax.Array) -> Round:
         lr_scale = to_every_agent(scale, agents)
         last = jnp.minimum((r + 1) * E, iterations)
-        return local_phase(
-            learner,
-            strategy.correction,
-            at,
-            mdps,
-            keys,
-            lambda t: plan.lr[t] * lr_scale,
-            r * E,
-            last,
-        )
+        given = at, mdps, keys, lambda t: plan.lr[t] * lr_scale
+        return local_phase(learner, strategy.correction, *given, r * E, last)
 
     def look(policy: jax.Array, table: jax.Array) -> Record:
         return Record(
-            _mean_objective(mdps, policy),
-            None if held_out is None else _mean_objective(held_out, policy),
+            mean_objective(mdps, policy),
+            None if held_out is None else mean_objective(held_out, policy),
             _mean_over_pairs(mdps, learner.policy(table), agents) if with_baseline else None,
         )
 

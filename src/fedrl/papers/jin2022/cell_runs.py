@@ -110,7 +110,6 @@ def _run(cell: Cell, start: int, stop: int, seed: int, schedule: Schedule) -> Ou
         schedule,
         gamma=family.gamma,
         seed=seed,
-        first_replicate=start,
     )
 
 

@@ -20,42 +20,36 @@ class Sparsity:
     P^pi, the transition matrix of a policy, is stored as its `entries`, the diagonal included.
     """
 
-    successors: tuple[tuple[tuple[int, ...], ...], ...]
-    """Of each state and action, in ascending order."""
+    shape: tuple[int, int, int]
+    """(S, A, S)."""
+    possible: bytes
+    """Which states an action may lead to: booleans of that shape."""
 
     @property
     def states(self) -> int:
-        return len(self.successors)
+        return self.shape[0]
 
     @cached_property
-    def _known(self) -> tuple[Integers, Booleans]:
-        """Successors (S, A, K), filled up with state 0, and which of them are none."""
-        most = max(len(one) for by_action in self.successors for one in by_action)
-        shape = (self.states, len(self.successors[0]), most)
-        next_states, missing = np.zeros(shape, np.int64), np.ones(shape, np.bool_)
-        for s, by_action in enumerate(self.successors):
-            for a, one in enumerate(by_action):
-                next_states[s, a, : len(one)] = one
-                missing[s, a, : len(one)] = False
-        return next_states, missing
+    def support(self) -> Booleans:
+        return np.frombuffer(self.possible, np.bool_).reshape(self.shape)
 
-    @property
-    def next_states(self) -> Integers:
-        """The state that a number of P stands for, (S, A, K)."""
-        return self._known[0]
-
-    @property
+    @cached_property
     def missing(self) -> Booleans:
         """Whether a number of P stands for nothing and is 0, (S, A, K)."""
-        return self._known[1]
+        successors = self.support.sum(axis=-1, keepdims=True)
+        missing: Booleans = np.arange(successors.max()) >= successors
+        return missing
+
+    @cached_property
+    def next_states(self) -> Integers:
+        """The state that a number of P stands for, ascending and then 0, (S, A, K)."""
+        possible_first = np.argsort(~self.support, axis=-1, stable=True)
+        return np.where(self.missing, 0, possible_first[..., : self.missing.shape[-1]])
 
     @cached_property
     def entries(self) -> Integers:
         """Row and column of everything in P^pi that is not always 0, (entries, 2)."""
-        found = {(s, s) for s in range(self.states)}
-        for s, by_action in enumerate(self.successors):
-            found |= {(s, t) for one in by_action for t in one}
-        return np.array(sorted(found))
+        return np.argwhere(self.support.any(axis=1) | np.eye(self.states, dtype=np.bool_))
 
     @cached_property
     def places(self) -> Integers:
@@ -67,14 +61,10 @@ class Sparsity:
     @cached_property
     def contributions(self) -> tuple[Integers, Booleans]:
         """Where in P an action's part of an entry stands, and whether it has one, (entries, A)."""
-        shape = (len(self.entries), len(self.successors[0]))
-        slots, possible = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
-        for s, by_action in enumerate(self.successors):
-            for a, one in enumerate(by_action):
-                for k, t in enumerate(one):
-                    entry = self.places[s, t]
-                    slots[entry, a], possible[entry, a] = k, True
-        return slots, possible
+        rows, columns = self.entries.T
+        possible = self.support[rows, :, columns]
+        slots = np.cumsum(self.support, axis=-1)[rows, :, columns] - 1
+        return np.where(possible, slots, 0), possible
 
     @cached_property
     def bandwidth(self) -> int:
@@ -88,11 +78,7 @@ def sparsity_of(support: Booleans) -> Sparsity | None:
     None if an action may lead to more than half of the states, or there are so many of them that
     systems are solved by a library: what is built for it is dense anyway.
     """
-    states, most = len(support), int(support.sum(axis=-1).max())
-    if 2 * most > states or states > UNROLL_LIMIT:
+    states, actions, _ = support.shape
+    if 2 * support.sum(axis=-1).max() > states or states > UNROLL_LIMIT:
         return None
-    successors = tuple(
-        tuple(tuple(np.flatnonzero(possible).tolist()) for possible in by_action)
-        for by_action in support
-    )
-    return Sparsity(successors)
+    return Sparsity((states, actions, states), support.tobytes())

@@ -1,12 +1,13 @@
 """Pictures of tabular environments and of policies in them."""
 
-from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.tabular.families.tabular_family import Floats
+from fedrl.tabular.families.windy_cliffs import MOVES, WindyCliffs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,39 +32,33 @@ def _check_policy(policy: Floats | None, states: int, actions: int) -> None:
         raise FedrlError(f"policy must have shape ({states}, {actions}), got {np.shape(policy)}")
 
 
-def draw_grid(
-    width: int,
-    height: int,
-    cliff: Container[int],
-    goal: int,
-    moves: Sequence[tuple[int, int]],
-    policy: Floats | None,
-    ax: "Axes | None",
-) -> "Axes":
+def _arrow(ax: "Axes", start: Sequence[float], end: Sequence[float], **style: Any) -> None:
+    look = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0} | style
+    ax.annotate("", xytext=(start[0], start[1]), xy=(end[0], end[1]), arrowprops=look)
+
+
+def draw_grid(family: WindyCliffs, policy: Floats | None, ax: "Axes | None") -> "Axes":
     """A grid world; from each cell an arrow per action, as long as it is probable."""
     from matplotlib.patches import Rectangle
 
-    _check_policy(policy, width * height, len(moves))
-    ax = _axes(ax, (width, height))
-    for s in range(width * height):
-        y, x = divmod(s, width)
-        kind = {0: (START, "start"), goal: (GOAL, "goal")}.get(
-            s, (CLIFF, "cliff") if s in cliff else (FREE, "")
-        )
+    _check_policy(policy, family.states, family.actions)
+    ax = _axes(ax, (family.width, family.height))
+    kinds = dict.fromkeys(family.cliff, (CLIFF, "cliff"))
+    kinds |= {0: (START, "start"), family.goal: (GOAL, "goal")}
+    for s in range(family.states):
+        y, x = divmod(s, family.width)
+        kind = kinds.get(s, (FREE, ""))
         ax.add_patch(Rectangle((x, y), 1, 1, facecolor=kind[0], edgecolor=FAINT))
         ax.text(x + 0.5, y + 0.05, kind[1], ha="center", va="bottom", fontsize=7, color=INK)
-        if policy is None or s == goal or s in cliff:
+        if policy is None or s == family.goal or s in family.cliff:
             continue  # all actions are the same there
-        for (dx, dy), probability in zip(moves, policy[s], strict=True):
+        for (dx, dy), probability in zip(MOVES, policy[s], strict=True):
             if probability > 0.01:
-                ax.annotate(
-                    "",
-                    xytext=(x + 0.5, y + 0.5),
-                    xy=(x + 0.5 + 0.4 * dx * probability, y + 0.5 + 0.4 * dy * probability),
-                    arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0},
-                )
-    ax.set_xlim(-0.05, width + 0.05)
-    ax.set_ylim(-0.05, height + 0.05)
+                length = 0.4 * probability
+                tip = x + 0.5 + length * dx, y + 0.5 + length * dy
+                _arrow(ax, (x + 0.5, y + 0.5), tip)
+    ax.set_xlim(-0.05, family.width + 0.05)
+    ax.set_ylim(-0.05, family.height + 0.05)
     return ax
 
 
@@ -89,19 +84,14 @@ def draw_graph(P: Floats, policy: Floats | None, ax: "Axes | None") -> "Axes":
             if s == t:  # a small loop outside the circle
                 side = np.array([-start[1], start[0]]) * 0.09
                 start, end, bend = 1.1 * start - side, 1.1 * start + side, "arc3,rad=1.6"
-            ax.annotate(
-                "",
-                xytext=tuple(start),
-                xy=tuple(end),
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "connectionstyle": bend,
-                    "linewidth": 0.3 + 2.7 * flow[s, t],
-                    "alpha": 0.25 + 0.75 * flow[s, t],
-                    "color": INK,
-                    "shrinkA": 0 if s == t else 15,
-                    "shrinkB": 0 if s == t else 15,
-                },
+            gap = 0 if s == t else 15
+            _arrow(
+                *(ax, start, end),
+                connectionstyle=bend,
+                linewidth=0.3 + 2.7 * flow[s, t],
+                alpha=0.25 + 0.75 * flow[s, t],
+                shrinkA=gap,
+                shrinkB=gap,
             )
     for s, (x, y) in enumerate(places):
         label = f"$s_{{{s}}}$" if policy is None else f"$s_{{{s}}}$\n$a_{{{chosen[s].argmax()}}}$"

@@ -127,4 +127,4 @@ class WindyCliffs(TabularFamily):
         """The grid; an arrow's length is the probability of an action."""
         from fedrl.tabular.families.pictures import draw_grid
 
-        return draw_grid(self.width, self.height, self.cliff, self.goal, MOVES, policy, ax)
+        return draw_grid(self, policy, ax)
