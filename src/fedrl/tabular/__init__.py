@@ -12,7 +12,7 @@ from fedrl.tabular.families import (
     Task,
     WindyCliffs,
 )
-from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
 from fedrl.tabular.sampled import SampledQAvg
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "SoftPAvg",
     "StartMatters",
     "TabularFamily",
+    "TabularLearner",
     "Task",
     "WindyCliffs",
     "imaginary",
