@@ -219,7 +219,9 @@ class Sharded:
             lambda *parts: np.concatenate(parts, -1), training, held_out
         )
         elapsed = self._state.elapsed
-        return Record(returns, own, seen, None if elapsed == () else self._fetched(elapsed))
+        return Record(
+            returns, own, seen, None if isinstance(elapsed, tuple) else self._fetched(elapsed)
+        )
 
     def export(self) -> list[Array]:
         """Every number of every state, seeds first."""

@@ -205,7 +205,9 @@ class Replicates:
         self._states[group] = [self._afresh(state, group) for state in states]
         elapsed = states[0].elapsed
         returns, own, seen, elapsed = jax.device_get((played.returns, played.own, seen, elapsed))
-        return Record(returns, own, _joined(seen, axis=1), None if elapsed == () else elapsed)
+        return Record(
+            returns, own, _joined(seen, axis=1), None if isinstance(elapsed, tuple) else elapsed
+        )
 
     def _first_alone(
         self,
