@@ -17,7 +17,7 @@ import tomli_w
 import fedrl
 from fedrl.cli.main import main
 from fedrl.experiment.settings import Evaluation
-from fedrl.network import serve
+from fedrl.network import nginx
 from in_process import Federation
 from network import Network, network, of_folder, on_linux, until, with_nginx
 from tiny import TINY
@@ -253,7 +253,7 @@ def test_a_port_that_is_taken_is_named_before_anything_runs(tmp_path, which):
 
 def test_without_nginx_there_is_no_server_on_a_network(tmp_path, monkeypatch, capsys):
     one = Network(tmp_path / "federation", EXPERIMENT)
-    monkeypatch.setattr(serve.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(nginx.shutil, "which", lambda *_, **__: None)
     assert main(["server", str(one.path)]) == 2
     error = capsys.readouterr().err
     assert "nginx is missing (on Debian: apt install nginx-light)" in error

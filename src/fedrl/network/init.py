@@ -4,7 +4,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fedrl import registry
+from fedrl import __version__, registry
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.presets import preset
 from fedrl.experiment.toml import to_toml
@@ -114,7 +114,7 @@ def _fill_agent(
     agent.chmod(PRIVATE)
     theta = kind_of(experiment).theta(experiment, number)
     described = AgentSettings(number, deployment.address, theta)
-    (agent / AGENT).write_text(templates.AGENT_HEADER + to_toml(described))
+    (agent / AGENT).write_text(templates.filled("agent.toml.j2", settings=to_toml(described)))
     (agent / EXPERIMENT).write_text(settings)
     (agent / "ca.pem").write_bytes(ca)
     key = certificates.new_key()
@@ -131,7 +131,7 @@ def _write_app(app: Path) -> None:
     """What Flower ships: names of ours, no code of its own. Agents do not run it."""
     package = app / "fedrl_app"
     package.mkdir(parents=True)
-    (app / "pyproject.toml").write_text(templates.APP)
+    (app / "pyproject.toml").write_text(templates.filled("app.toml.j2", version=__version__))
     (package / "__init__.py").write_text("")
     for side in ("server", "client"):
         # An assignment, because Flower looks for one before it runs anything.

@@ -1,7 +1,6 @@
 """`fedrl federation up | status | down`: server and agents together on this machine."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,10 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from fedrl.errors import FedrlError
 from fedrl.files import write_atomically
 from fedrl.network.deployment import Folder
-from fedrl.network.processes import GRACE, start
+from fedrl.network.processes import GRACE, runs, signal_group, start
 from fedrl.network.serve import NODES, PATIENCE, read_status
 
 PROCESSES = "processes.json"
@@ -41,9 +42,9 @@ def up(folder: Folder, track: Sequence[str] = ()) -> None:
     try:
         for name, arguments in commands.items():
             where = folder.server if name == "server" else folder.agent(int(name.split()[1]))
-            command = [sys.executable, "-m", "fedrl", *arguments]
-            process = start(command, where / "fedrl.log", outlives=True)
-            started[name] = {"pid": process.pid, "began": _began(process.pid)}
+            arguments = ["-m", "fedrl", *arguments]
+            process = start([sys.executable, *arguments], where / "fedrl.log", outlives=True)
+            started[name] = {"pid": process.pid, "arguments": arguments}
             # After each one: whatever happens now, `down` finds what runs.
             write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
             if name == "server":
@@ -89,7 +90,7 @@ def down(folder: Folder) -> list[str]:
     running = _running(folder)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in running.values():
-            _signal(pid, number)
+            signal_group(pid, number)
         until = time.monotonic() + 2 * GRACE
         while _running(folder) and time.monotonic() < until:
             time.sleep(0.1)
@@ -114,34 +115,11 @@ def _started(folder: Folder) -> dict[str, dict[str, Any]]:
 
 def _running(folder: Folder) -> dict[str, int]:
     """What `up` has started and still runs, by name."""
-    return {
-        name: one["pid"]
-        for name, one in _started(folder).items()
-        if one["began"] is not None and _began(one["pid"]) == one["began"]
-    }
-
-
-def _began(pid: int) -> str | None:
-    """When a process began: numbers of processes are used again. None if it is gone."""
-    try:
-        if os.waitpid(pid, os.WNOHANG) != (0, 0):
-            return None
-    except ChildProcessError:
-        pass  # not ours to wait for
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.parent.parent.joinpath("self").exists():
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] == "Z" else fields[19]
-    shown = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True
-    ).stdout.strip()
-    state, _, began = shown.partition(" ")
-    return None if not began or state.startswith("Z") else began.strip()
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+    running = {}
+    for name, one in _started(folder).items():
+        with suppress(psutil.Error):
+            process = psutil.Process(one["pid"])
+            # Numbers of processes are used again.
+            if runs(process) and process.cmdline()[1:] == one.get("arguments"):
+                running[name] = one["pid"]
+    return running
