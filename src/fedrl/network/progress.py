@@ -55,15 +55,16 @@ def assigned(
         (one.number for one in side.rounds if one.evaluate and one.number <= number), default=0
     )
     owed = under.evaluate & ~np.isin(np.arange(side.agents), list(answered))
-    evaluate, evaluated, round = under.evaluate.copy(), under.evaluated.copy(), under.round.copy()
-    round[which] = number
-    evaluate[which] = (owed | (under.evaluated < due))[which]
-    evaluated[which] = due
 
-    def sent(all: Array, new: Array) -> Array:
+    def put(all: Array, new: Any) -> Array:
         after = all.copy()
         after[which] = new
         return after
 
-    received = jax.tree.map(sent, under.received, progress.server.sent)
-    return progress._replace(underway=Underway(round, received, evaluate, evaluated))
+    underway = Underway(
+        round=put(under.round, number),
+        received=jax.tree.map(put, under.received, progress.server.sent),
+        evaluate=put(under.evaluate, (owed | (under.evaluated < due))[which]),
+        evaluated=put(under.evaluated, due),
+    )
+    return progress._replace(underway=underway)

@@ -1,8 +1,8 @@
 """A server in the middle of a training: what it asks, how it checks, steps and saves."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
+from math import nan
 
 import jax
 import numpy as np
@@ -39,14 +39,10 @@ class Server:
         self.side, self.transport, self.record = side, transport, record
         self.deployment, self.log, self.clock = deployment, log, clock
         self.done, self.progress, self.objectives = 0, begun(side), list[Array]()
+        self.exchange = Exchange(transport, self._wrong, log)
         self._first = named(self.progress.server.sent)
-        self.silent: Counter[int] = Counter()
         self._gathered = False
         self._restore()
-
-    def exchange(self) -> Exchange:
-        """Nobody has been asked yet."""
-        return Exchange(self.transport, self._wrong, self.log, self.silent)
 
     def instruction(
         self, agent: int, planned: Planned, model: Arrays, *, works: bool, evaluate: bool
@@ -99,12 +95,34 @@ class Server:
             counted[agent] = one.round
         self.progress = self.progress._replace(server=server, counted=counted)
 
+    def hear(self, objectives: Mapping[int, float]) -> None:
+        """Keep what agents say that the model is worth, if any of them does."""
+        told = np.array([objectives.get(agent, nan) for agent in range(self.side.agents)])
+        if not np.isnan(told).all():
+            self.objectives.append(told)
+
     def save(self, planned: Planned) -> None:
         """Write a checkpoint after a round."""
         told = np.reshape(self.objectives, (-1, self.side.agents))
         leaves = [told, *(np.asarray(leaf) for leaf in jax.tree.leaves(self.progress))]
         folder, digest = self.record.checkpoints, self.record.experiment
         checkpoint.save(folder, digest, planned.number, planned.trained + planned.E, leaves)
+
+    def close(
+        self, planned: Planned, answers: Mapping[int, Answer], start: float, waited: float
+    ) -> None:
+        """A round is over, which has begun at `start` and waited until `waited`."""
+        exchange, self.done = self.exchange, planned.number
+        self.record.round(
+            planned,
+            answers,
+            exchange.lost,
+            sent=exchange.sent,
+            received=exchange.received,
+            seconds=(waited - start, self.clock() - waited),
+        )
+        exchange.forget([*answers, *exchange.lost])
+        exchange.sent = exchange.received = 0
 
     def gather(self, planned: Planned, wanted: set[int], needed: int) -> Mapping[int, object]:
         """Wait for enough of the agents that are wanted; who is there."""
