@@ -10,7 +10,7 @@ from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import named_leaves
 
 # A federation over a network is one repetition.
-REPLICATE = 0
+REPLICATE: Any = np.int32(0)
 
 Sent = TypeVar("Sent", Broadcast, Offer)
 

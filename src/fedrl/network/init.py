@@ -7,6 +7,7 @@ from pathlib import Path
 from fedrl import __version__, registry
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.presets import preset
+from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import to_toml
 from fedrl.network import certificates, templates
 from fedrl.network.certificates import write_secret
@@ -18,8 +19,7 @@ from fedrl.network.deployment import (
     Deployment,
     Folder,
 )
-from fedrl.network.experiments import AnyExperiment, read_experiment, refuse_quorum
-from fedrl.network.kinds import kind_of
+from fedrl.network.kinds import AnyExperiment, first_theta, read_experiment, refuse_quorum
 from fedrl.tabular.experiment import TABULAR_PRESETS
 
 PRIVATE = 0o700
@@ -44,8 +44,7 @@ def for_network(experiment: AnyExperiment, agents: int | None) -> AnyExperiment:
         experiment = replace(experiment, agents=agents)
     if not experiment.communicates:
         raise FedrlError("E = inf means that agents never communicate: nothing to federate")
-    alone: AnyExperiment = kind_of(experiment).once(experiment)
-    return alone
+    return replace(experiment, seeds=1) if isinstance(experiment, Experiment) else experiment
 
 
 def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folder:
@@ -112,8 +111,7 @@ def _fill_agent(
     agent = folder.agent(number)
     agent.mkdir(parents=True)
     agent.chmod(PRIVATE)
-    theta = kind_of(experiment).theta(experiment, number)
-    described = AgentSettings(number, deployment.address, theta)
+    described = AgentSettings(number, deployment.address, first_theta(experiment, number))
     (agent / AGENT).write_text(templates.filled("agent.toml.j2", settings=to_toml(described)))
     (agent / EXPERIMENT).write_text(settings)
     (agent / "ca.pem").write_bytes(ca)

@@ -28,13 +28,13 @@ class ServerOfNetworks(ServerSide):
     experiment: Experiment
 
     def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment, SimulatedClient(experiment, 0, None))
+        super().__init__(experiment, SimulatedClient(experiment, 0))
         self.sends_first = experiment.initialisation == "shared"
         self._engine = LocalEngine(experiment)
-        params = jax.jit(self._engine.first_params)(jnp.int32(REPLICATE))
+        params = jax.jit(self._engine.first_params)(REPLICATE)
         first = jax.tree.map(lambda leaf: leaf[0], params)
         self._shared, self._private = experiment.learner.split(first)
-        self._keys = server_keys(experiment.seed, jnp.int32(REPLICATE))
+        self._keys = server_keys(experiment.seed, REPLICATE)
         self._length = sqrt(sum(float(np.sum(np.square(x))) for x in jax.tree.leaves(self._shared)))
         # Once: programs are compiled for what they are made of.
         self._play = jax.jit(self._played)
@@ -95,7 +95,7 @@ class ServerOfNetworks(ServerSide):
 
     def _played(self, models: Any, trained: jax.Array) -> Any:
         """Returns in the held-out environments, which are numbered after the agents' ones."""
-        replicate, agents = jnp.int32(REPLICATE), self.agents
+        replicate, agents = REPLICATE, self.agents
         theta = self._engine.all_thetas(replicate)[agents:]
         numbers = agents + jnp.arange(theta.shape[0])
         return self._engine.play(
