@@ -5,7 +5,8 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
-from fedrl.network.messages import CORRECTION, Array, Arrays
+from fedrl.files import Array, Arrays
+from fedrl.network.messages import CORRECTION
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import named_leaves
 

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.files import locked
+from fedrl.files import Array, locked
 from fedrl.network.agent_client import AgentClient, like, named, shapes
 from fedrl.network.deployment import FINISHED
-from fedrl.network.messages import Answer, Array, Instruction
+from fedrl.network.messages import Answer, Instruction
 from fedrl.network.validation import not_finite, why_not
 from fedrl.runs import checkpoint
 

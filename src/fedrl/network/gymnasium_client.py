@@ -12,11 +12,11 @@ from fedrl.engine.agent import agent_keys, offer, receive, untrained
 from fedrl.engine.host_loop import actions_of, episode_seed, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
 from fedrl.families.gymnasium_making import make
+from fedrl.files import Array
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
 from fedrl.learners.replay import Transition
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.messages import Array
 from fedrl.network.simulated_client import SimulatedClient, one
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import refilled

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedrl.files import kept_name, write_atomically
-from fedrl.network.messages import Answer, Arrays
+from fedrl.files import Arrays, kept_name, write_atomically
+from fedrl.network.messages import Answer
 from fedrl.network.missed import COST_COLUMNS, COSTS, Missed, read_missed, write_missed
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.runs import metrics

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.files import Array
+from fedrl.files import Array, Arrays
 from fedrl.network.agent_client import like, model_only, named
 from fedrl.network.deployment import Deployment
 from fedrl.network.exchange import Exchange, Transport
-from fedrl.network.messages import Answer, Arrays, Instruction
+from fedrl.network.messages import Answer, Instruction
 from fedrl.network.progress import begun
 from fedrl.network.record import Record
 from fedrl.network.server_side import Arrived, Planned, ServerSide

@@ -14,8 +14,8 @@ from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan
 from fedrl.engine.state import server_keys
 from fedrl.experiment.settings import Experiment
+from fedrl.files import Arrays
 from fedrl.network.agent_client import REPLICATE, named
-from fedrl.network.messages import Arrays
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.network.simulated_client import SimulatedClient
 from fedrl.strategies.corrections import Broadcast

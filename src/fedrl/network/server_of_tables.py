@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.experiment.toml import to_toml
-from fedrl.files import Array, write_atomically
+from fedrl.files import Array, Arrays, write_atomically
 from fedrl.keys import Purpose, replicate_key
 from fedrl.network.agent_client import REPLICATE
 from fedrl.network.deployment import EXPERIMENT
-from fedrl.network.messages import Arrays
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.network.table_client import TABLE, TableClient
 from fedrl.runs.run_directory import RunDirectory

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.files import Array
+from fedrl.files import Array, Arrays
 from fedrl.network.agent_client import AgentClient, named, shapes
-from fedrl.network.messages import Arrays
 from fedrl.runs.run_directory import RunDirectory
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.corrections import Broadcast, Offer

@@ -17,8 +17,8 @@ from fedrl.engine.state import Environments, Federation
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.timing import Timing
+from fedrl.files import Array
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.strategies.strategy import PLAIN
 from fedrl.trees import refilled

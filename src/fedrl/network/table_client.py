@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
+from fedrl.files import Array
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.strategies.strategy import ServerState, Strategy
 from fedrl.tabular.exact.mdp import MDPs, objective
