@@ -66,7 +66,7 @@ def test_a_robust_federation_goes_on_without_as_many_agents_as_may_be_bad(
     lost = range(aggregator.withstands(5))
     done.transport.change = spoiled(WAYS[way], *lost)
     done.run()
-    assert done.record.finished
+    assert done.record.directory.finished
     assert status(tmp_path)["kept"] == []
     sent = models_sent(done)
     for number in (1, 2):
@@ -97,7 +97,7 @@ def test_with_too_few_valid_answers_a_round_keeps_the_model_and_says_so(tmp_path
     done = federation(tmp_path, Krum(1))
     done.transport.change = spoiled(WAYS[way], 0, 3, rounds=(1,))
     done.run()
-    assert done.record.finished
+    assert done.record.directory.finished
     sent = models_sent(done)
     assert same(sent[2], sent[1])
     assert not same(sent[3], sent[2])

@@ -83,7 +83,8 @@ def serve(
                 running.append(start([proxy, "-p", str(server), "-c", CONF], log))
                 wait_for_port(deployment.port, running[-1], log, PATIENCE)
             write_atomically(server / NODES, json.dumps(nodes).encode())
-            _flwr(["run", str(server / "app"), CONNECTION, *_run_config(server)], env)
+            run_config = f"server={json.dumps(str(server))}"
+            _flwr(["run", str(server / "app"), CONNECTION, "--run-config", run_config], env)
             return _watch(folder, running, tell)
         finally:
             stop_at_last(*running)
@@ -91,19 +92,11 @@ def serve(
 
 def _superlink(server: Path, deployment: Deployment) -> list[str]:
     return [
-        program("flower-superlink"),
-        "--host",
-        LOOPBACK,
-        "--port",
-        str(deployment.control_port),
-        "--ssl-certfile",
-        str(server / "server.pem"),
-        "--ssl-keyfile",
-        str(server / "server.key"),
-        "--ssl-ca-certfile",
-        str(server / "ca.pem"),
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",
+        *(program("flower-superlink"), "--host", LOOPBACK, "--port", str(deployment.control_port)),
+        *("--ssl-certfile", str(server / "server.pem")),
+        *("--ssl-keyfile", str(server / "server.key")),
+        *("--ssl-ca-certfile", str(server / "ca.pem")),
+        *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
     ]
 
 
@@ -127,10 +120,6 @@ def _registered(server: Path, env: dict[str, str]) -> dict[str, int]:
 
     with ThreadPoolExecutor(4) as pool:
         return dict(pool.map(register, (server / "keys").glob("*.pub")))
-
-
-def _run_config(server: Path) -> list[str]:
-    return ["--run-config", f"server={json.dumps(str(server))}"]
 
 
 def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Server:
         """Write a checkpoint after a round."""
         told = np.reshape(self.objectives, (-1, self.side.agents))
         leaves = [told, *(np.asarray(leaf) for leaf in jax.tree.leaves(self.progress))]
-        folder, digest = self.record.checkpoints, self.record.experiment
+        folder, digest = self.record.directory.checkpoints, self.record.experiment
         checkpoint.save(folder, digest, planned.number, planned.trained + planned.E, leaves)
 
     def close(
@@ -113,14 +113,8 @@ class Server:
     ) -> None:
         """A round is over, which has begun at `start` and waited until `waited`."""
         exchange, self.done = self.exchange, planned.number
-        self.record.round(
-            planned,
-            answers,
-            exchange.lost,
-            sent=exchange.sent,
-            received=exchange.received,
-            seconds=(waited - start, self.clock() - waited),
-        )
+        aggregation = self.clock() - waited
+        self.record.round(planned, answers, exchange, waited - start, aggregation)
         exchange.forget([*answers, *exchange.lost])
         exchange.sent = exchange.received = 0
 
@@ -159,7 +153,7 @@ class Server:
 
     def _restore(self) -> None:
         """Go on from the newest good checkpoint."""
-        for file in reversed(checkpoint.checkpoints(self.record.checkpoints)):
+        for file in reversed(checkpoint.checkpoints(self.record.directory.checkpoints)):
             try:
                 done, _, (objectives, *leaves) = checkpoint.load(file, self.record.experiment)
                 progress = refilled(self.progress, leaves)
