@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -41,48 +40,36 @@ def up(folder: Folder, track: Sequence[str] = ()) -> None:
     started: dict[str, dict[str, Any]] = {}
     try:
         for name, arguments in commands.items():
-            where = folder.server if name == "server" else folder.agent(int(name.split()[1]))
             arguments = ["-m", "fedrl", *arguments]
-            process = start([sys.executable, *arguments], where / "fedrl.log", outlives=True)
+            process = start([sys.executable, *arguments], _log(folder, name), outlives=True)
             started[name] = {"pid": process.pid, "arguments": arguments}
             # After each one: whatever happens now, `down` finds what runs.
             write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
             if name == "server":
-                _wait_for_registration(folder, process)
+                # Agents that come before they are known are turned away, and try again for long.
+                until = time.monotonic() + PATIENCE
+                registered = folder.server / NODES
+                while not registered.exists() and process.poll() is None:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.2)
                 if process.poll() is not None:
-                    raise FedrlError(f"the server has ended: {last_words(folder)}")
+                    raise FedrlError(f"the server has ended: {last_words(folder, name)}")
     except BaseException:
         down(folder)
         raise
 
 
-def _wait_for_registration(folder: Folder, server: "subprocess.Popen[bytes]") -> None:
-    """Agents that come before they are known are turned away, and try again for long."""
-    until = time.monotonic() + PATIENCE
-    while not (folder.server / NODES).exists() and server.poll() is None:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.2)
+def _log(folder: Folder, name: str) -> Path:
+    where = folder.server if name == "server" else folder.agent(int(name.removeprefix("agent ")))
+    return where / "fedrl.log"
 
 
-def last_words(folder: Folder) -> str:
-    """What the server said at last."""
-    return _last_line(folder.server / "fedrl.log")
-
-
-def _last_line(log: Path) -> str:
+def last_words(folder: Folder, name: str = "server") -> str:
+    """What a program that `up` has started said at last."""
+    log = _log(folder, name)
     lines = log.read_text("utf-8").strip().splitlines() if log.exists() else []
     return lines[-1].removeprefix("fedrl: ") if lines else "without a word"
-
-
-def ended(folder: Folder) -> dict[str, str]:
-    """What `up` has started and runs no longer, and its last words."""
-    running = _running(folder)
-    return {
-        name: _last_line(folder.agent(int(name.split()[1])) / "fedrl.log")
-        for name in _started(folder)
-        if name != "server" and name not in running
-    }
 
 
 def down(folder: Folder) -> list[str]:
@@ -101,7 +88,10 @@ def down(folder: Folder) -> list[str]:
 def status(folder: Folder) -> dict[str, Any]:
     """What is known of a training, and what runs of it on this machine."""
     known = read_status(folder) or {"state": "not begun"}
-    return {**known, "processes": sorted(_running(folder)), "ended": ended(folder)}
+    running = _running(folder)
+    gone = [name for name in _started(folder) if name != "server" and name not in running]
+    ended = {name: last_words(folder, name) for name in gone}
+    return {**known, "processes": sorted(running), "ended": ended}
 
 
 def _started(folder: Folder) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,6 @@ from fedrl.errors import FedrlError
 from fedrl.network.agent_client import named
 from fedrl.network.exchange import SILENT
 from fedrl.network.messages import Instruction
-from fedrl.network.progress import assigned
 from fedrl.network.server import Server
 from fedrl.network.server_side import Planned
 from fedrl.strategies.corrections import Broadcast
@@ -131,8 +130,7 @@ class _Asynchronous:
         answers = {agent: exchange.answers[agent] for agent in came}
         server.step(planned, answers, {agent: self._begun(agent) for agent in came})
         busy = exchange.open | set(exchange.answers) - set(came)
-        idle = sorted(set(range(side.agents)) - busy)
-        server.progress = assigned(server.progress, side, idle, planned.number + 1, came)
+        server.assign(sorted(set(range(side.agents)) - busy), planned.number + 1, came)
         server.save(planned)
         server.close(planned, answers, start, waited)
 

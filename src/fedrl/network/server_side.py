@@ -92,11 +92,6 @@ class ServerSide(ABC):
     def takes_part(self, number: int) -> list[int]:
         """The agents of a round, ascending."""
 
-    def least(self, number: int) -> int:
-        """How many valid answers of the agents of a round the aggregator needs."""
-        least: int = self.experiment.aggregator.least(len(self.takes_part(number)))
-        return least
-
     def step(
         self, state: ServerState, arrived: Mapping[int, Arrived], number: int, asked: int
     ) -> ServerState:

@@ -109,17 +109,10 @@ def _with(at: Round, received: Broadcast) -> Round:
 
 def _first_table(experiment: TabularExperiment) -> Array:
     """What all agents begin with, (S, A)."""
-    family = experiment.family
-    with jax.enable_x64(True):
-        drawn = draw_tables(
-            experiment.learner,
-            family.states,
-            family.actions,
-            jnp.uint32(experiment.seed),
-            jnp.array([REPLICATE], jnp.uint32),
-        )
-        table: Array = np.asarray(drawn)[0]
-        return table
+    size = experiment.family.states, experiment.family.actions
+    numbers = jnp.uint32(experiment.seed), jnp.array([REPLICATE], jnp.uint32)
+    table: Array = np.asarray(draw_tables(experiment.learner, *size, *numbers))[0]
+    return table
 
 
 def _first_lane(tree: Any) -> Any:
