@@ -90,9 +90,7 @@ class TableClient:
             return state, {"objective": float(found[0])}
 
     def restore(self, leaves: list[Array]) -> Round | None:
-        with jax.enable_x64(True):
-            state: Round | None = refilled(self.begin(None), leaves)
-            return state
+        return refilled(self.begin(None), leaves)
 
     @cached_property
     def _keys(self) -> jax.Array:
