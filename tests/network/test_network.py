@@ -118,7 +118,7 @@ def test_a_worker_that_waits_for_an_agents_messages_opens_only_to_its_owner(inte
 
 def test_ctrl_c_stops_everything(interrupted):
     commands = " ".join(process.command for process in interrupted.running)
-    for program in ("flower-superlink", "nginx", "flower.supernode", "flwr-serverapp", "worker"):
+    for program in ("flower-superlink", "nginx", "network.supernode", "flwr-serverapp", "worker"):
         assert program in commands
     assert interrupted.code == 130
     assert "fedrl: interrupted; finished work is saved" in interrupted.output

@@ -74,7 +74,10 @@ class Record:
         sent, received, whole = exchange.sent, exchange.received, waiting + aggregation
         compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
         costs = (planned.number, len(answers), sent, received, whole, compute, aggregation)
-        self._append(",".join(f"{x:.9g}" for x in costs))
+        # A round that is done again after a kill has two rows.
+        file, row = self.path / COSTS, ",".join(f"{x:.9g}" for x in costs)
+        before = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
+        write_atomically(file, before + f"{row}\n".encode())
         done = planned.number if planned.E else planned.number - 1
         total = self._told["bytes"]["total"] + sent + received
         self._write(
@@ -138,12 +141,6 @@ class Record:
         # First: who waits for the end stops this process when it is told.
         self._tracking.close()
         self._write(state="finished")
-
-    def _append(self, row: str) -> None:
-        """To the costs of rounds; one that is done again after a kill has two rows."""
-        file = self.path / COSTS
-        before = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
-        write_atomically(file, before + f"{row}\n".encode())
 
     def failed(self, why: str) -> None:
         """Say that it ended, and why."""
