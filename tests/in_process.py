@@ -12,7 +12,7 @@ from flwr.proto.recorddict_pb2 import RecordDict
 
 from fedrl.errors import FedrlError
 from fedrl.network import flower_records as records
-from fedrl.network import server, synchronous
+from fedrl.network import server
 from fedrl.network.agent_client import named
 from fedrl.network.answering import Agent
 from fedrl.network.deployment import AgentSettings, Deployment
@@ -98,8 +98,7 @@ class Clock:
         self.now = 0.0
         self.waits = []
         """Called after each wait."""
-        for module in (server, synchronous):
-            monkeypatch.setattr(module, "time", SimpleNamespace(sleep=self.sleep))
+        monkeypatch.setattr(server, "time", SimpleNamespace(sleep=self.sleep))
 
     def __call__(self):
         return self.now

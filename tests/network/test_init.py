@@ -27,11 +27,11 @@ from fedrl.learners.personalisation import Personal
 from fedrl.network import init as init_module
 from fedrl.network import templates
 from fedrl.network.deployment import AgentSettings, Deployment, Folder
-from fedrl.network.experiments import read_experiment
 from fedrl.network.flower_records import telling
 from fedrl.network.init import experiment_named, for_network, init
+from fedrl.network.kinds import read_experiment
 from fedrl.network.messages import Answer
-from fedrl.network.model_size import ModelSize, model_size
+from fedrl.network.nginx import ModelSize, configuration, model_size
 from fedrl.network.simulated_client import SimulatedClient
 from fedrl.network.table_client import TableClient
 from fedrl.network.worker import agent_in
@@ -224,7 +224,7 @@ def test_everybody_has_the_same_certificate_of_the_authority(folder):
 
 def conf_of(folder):
     keys = {key.stem: key.read_bytes() for key in (folder.server / "keys").glob("*.pub")}
-    return templates.nginx(folder.deployment(), model_size(folder.experiment()), keys)
+    return configuration(folder.deployment(), model_size(folder.experiment()), keys)
 
 
 def test_nginx_lets_the_fleet_through_and_nothing_else(folder):

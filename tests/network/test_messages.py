@@ -4,6 +4,8 @@ import io
 import pickle
 import threading
 from dataclasses import fields, replace
+from socket import AF_UNIX
+from socket import socket as stream
 
 import jax
 import jax.numpy as jnp
@@ -197,7 +199,7 @@ def test_what_is_no_instruction_is_an_error():
             records.asked(RecordDict(good | changed))
 
 
-def test_a_worker_answers_over_its_socket_and_says_why_when_it_does_not(tmp_path):
+def test_a_worker_answers_over_its_socket_and_says_why_when_it_does_not(tmp_path, monkeypatch):
     # Longer than the path of a socket may be.
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
@@ -220,6 +222,13 @@ def test_a_worker_answers_over_its_socket_and_says_why_when_it_does_not(tmp_path
     assert_same(asked[0], INSTRUCTION)
     assert ask_worker(folder, INSTRUCTION) == Refusal("the disk is full")
     assert ask_worker(folder, INSTRUCTION) == Refusal("KeyError('a mistake')")
+    assert_same(ask_worker(folder, INSTRUCTION), ANSWER)
+    # Nor does it stop over what is no message.
+    monkeypatch.chdir(folder)
+    for content in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 12, b"\0\0\0\4half", b"\0", b""):
+        with stream(AF_UNIX) as stranger:
+            stranger.connect("worker.sock")
+            stranger.sendall(content)
     assert_same(ask_worker(folder, INSTRUCTION), ANSWER)
 
 

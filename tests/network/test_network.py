@@ -17,7 +17,7 @@ import tomli_w
 import fedrl
 from fedrl.cli.main import main
 from fedrl.experiment.settings import Evaluation
-from fedrl.network import serve
+from fedrl.network import nginx
 from in_process import Federation
 from network import Network, network, of_folder, on_linux, until, with_nginx
 from tiny import TINY
@@ -118,7 +118,7 @@ def test_a_worker_that_waits_for_an_agents_messages_opens_only_to_its_owner(inte
 
 def test_ctrl_c_stops_everything(interrupted):
     commands = " ".join(process.command for process in interrupted.running)
-    for program in ("flower-superlink", "nginx", "flower.supernode", "flwr-serverapp", "worker"):
+    for program in ("flower-superlink", "nginx", "network.supernode", "flwr-serverapp", "worker"):
         assert program in commands
     assert interrupted.code == 130
     assert "fedrl: interrupted; finished work is saved" in interrupted.output
@@ -253,7 +253,7 @@ def test_a_port_that_is_taken_is_named_before_anything_runs(tmp_path, which):
 
 def test_without_nginx_there_is_no_server_on_a_network(tmp_path, monkeypatch, capsys):
     one = Network(tmp_path / "federation", EXPERIMENT)
-    monkeypatch.setattr(serve.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(nginx.shutil, "which", lambda *_, **__: None)
     assert main(["server", str(one.path)]) == 2
     error = capsys.readouterr().err
     assert "nginx is missing (on Debian: apt install nginx-light)" in error

@@ -15,8 +15,7 @@ import pytest
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import to_toml
 from fedrl.network.deployment import AGENT, LOOPBACK, AgentSettings
-from fedrl.network.model_size import model_size
-from fedrl.network.templates import AT_ONCE
+from fedrl.network.nginx import AT_ONCE, model_size
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from network import (
     PROTOBUF,

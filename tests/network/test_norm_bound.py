@@ -49,7 +49,7 @@ def test_no_gradients_move_a_weight_further_than_the_bound_and_growing_ones_come
 def lengths(experiment, folder):
     """(how far answers were, what was allowed) in each round of a training."""
     done = Federation(experiment, folder)
-    found, wrong = [], done.server._wrong
+    found, wrong = [], done.server.exchange.wrong
 
     def watched(instruction, answer):
         if answer.shared:
@@ -58,7 +58,7 @@ def lengths(experiment, folder):
             found.append((distance(answer.shared, before), allowed))
         return wrong(instruction, answer)
 
-    done.server._wrong = watched
+    done.server.exchange.wrong = watched
     done.run()
     assert not [line for line in done.log if "rejected" in line]
     assert found

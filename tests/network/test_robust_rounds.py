@@ -10,9 +10,8 @@ from fedrl.cli.federation import in_words
 from fedrl.errors import FedrlError
 from fedrl.network.agent_client import named
 from fedrl.network.deployment import Deployment
-from fedrl.network.experiments import refuse_quorum
 from fedrl.network.init import init
-from fedrl.network.kinds import server_of
+from fedrl.network.kinds import refuse_quorum, server_of
 from fedrl.network.messages import Refusal
 from fedrl.network.server_side import Arrived
 from fedrl.strategies.aggregators import Mean
@@ -67,7 +66,7 @@ def test_a_robust_federation_goes_on_without_as_many_agents_as_may_be_bad(
     lost = range(aggregator.withstands(5))
     done.transport.change = spoiled(WAYS[way], *lost)
     done.run()
-    assert done.record.finished
+    assert done.record.directory.finished
     assert status(tmp_path)["kept"] == []
     sent = models_sent(done)
     for number in (1, 2):
@@ -98,7 +97,7 @@ def test_with_too_few_valid_answers_a_round_keeps_the_model_and_says_so(tmp_path
     done = federation(tmp_path, Krum(1))
     done.transport.change = spoiled(WAYS[way], 0, 3, rounds=(1,))
     done.run()
-    assert done.record.finished
+    assert done.record.directory.finished
     sent = models_sent(done)
     assert same(sent[2], sent[1])
     assert not same(sent[3], sent[2])

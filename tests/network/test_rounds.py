@@ -310,7 +310,7 @@ def test_killed_at_any_moment_a_training_ends_as_if_nothing_had_happened(
         patch.setattr(place, name, once_in_a_while)
         with pytest.raises(Killed):
             server.run()
-    assert not server.record.finished
+    assert not server.record.directory.finished
     done = federation(tmp_path).run()
     assert files(done.path) == files(undisturbed.path)
 

@@ -5,12 +5,13 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
-from fedrl.network.messages import CORRECTION, Array, Arrays
+from fedrl.files import Array, Arrays
+from fedrl.network.messages import CORRECTION
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import named_leaves
 
 # A federation over a network is one repetition.
-REPLICATE = 0
+REPLICATE: Any = np.int32(0)
 
 Sent = TypeVar("Sent", Broadcast, Offer)
 
@@ -18,9 +19,8 @@ Sent = TypeVar("Sent", Broadcast, Offer)
 class AgentClient(Protocol):
     """An agent's algorithm. States are trees of arrays; models and offers are those of its own."""
 
-    @property
-    def experiment(self) -> Any:
-        """What is trained."""
+    experiment: Any
+    """What is trained."""
 
     @property
     def sent(self) -> Broadcast:
@@ -49,29 +49,25 @@ class AgentClient(Protocol):
         """The state from its leaves; None if they are not of such a state."""
 
 
+def _leaves(content: Broadcast | Offer) -> dict[str, Any]:
+    """By name, in the order of the tree."""
+    added = {CORRECTION + name: leaf for name, leaf in named_leaves(content.correction).items()}
+    return {**named_leaves(content.model), **added}
+
+
 def named(content: Broadcast | Offer) -> Arrays:
     """The arrays of what is sent or offered, by name."""
-    added = {CORRECTION + name: leaf for name, leaf in named_leaves(content.correction).items()}
-    arrays = {**named_leaves(content.model), **added}
-    return {name: np.asarray(leaf) for name, leaf in arrays.items()}
-
-
-def names(content: Broadcast | Offer) -> list[str]:
-    """The names that `named` gives, in order."""
-    added = [CORRECTION + name for name in named_leaves(content.correction)]
-    return [*named_leaves(content.model), *added]
+    return {name: np.asarray(leaf) for name, leaf in _leaves(content).items()}
 
 
 def shapes(content: Broadcast | Offer) -> Arrays:
     """Arrays like those that `named` gives; their numbers mean nothing."""
-    leaves = jax.tree.leaves(content)
-    empty = [np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
-    return dict(zip(names(content), empty, strict=True))
+    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in _leaves(content).items()}
 
 
 def like(content: Sent, arrays: Arrays) -> Sent:
     """Named arrays as a tree of the given structure."""
-    leaves = [arrays[name] for name in names(content)]
+    leaves = [arrays[name] for name in _leaves(content)]
     filled: Sent = jax.tree.unflatten(jax.tree.structure(content), leaves)
     return filled
 

@@ -16,7 +16,6 @@ from fedrl.network.runtime import HOME, renew
 
 # Seconds before something that ended is started again: at first, and at most.
 SOONEST, LATEST = 0.5, 10.0
-WORKER_LOG, EXEC_LOG, NODE_LOG = "worker.log", "superexec.log", "supernode.log"
 # How a worker ends that its settings do not let work.
 REFUSED = 78
 
@@ -24,12 +23,15 @@ REFUSED = 78
 class _Kept:
     """A program that is started again when it ends, later each time."""
 
-    def __init__(
-        self, name: str, log: Path, begin: Callable[[], "subprocess.Popen[bytes]"]
-    ) -> None:
-        self._name, self._log, self._begin = name, log, begin
-        self.process = begin()
-        self._started, self._pause = time.monotonic(), SOONEST
+    def __init__(self, name: str, log: Path, env: dict[str, str], command: Callable[[], list[str]]):
+        """`command` is asked for at every start."""
+        self._name, self._log, self._env, self._command = name, log, env, command
+        self._pause = SOONEST
+        self._begin()
+
+    def _begin(self) -> None:
+        self.process = start(self._command(), self._log, self._env)
+        self._started = time.monotonic()
 
     def look(self, tell: Callable[[str], None]) -> None:
         if self.process.poll() is None:
@@ -42,7 +44,7 @@ class _Kept:
         self._pause = SOONEST if lasted > LATEST else min(2 * self._pause, LATEST)
         tell(f"{self._name} has ended ({self.process.returncode}); starting it again")
         stop(self.process)
-        self.process, self._started = self._begin(), time.monotonic()
+        self._begin()
 
 
 def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bool = True) -> None:
@@ -58,12 +60,17 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
     with until_told(), locked(path):
         if not warm:
             _refuse_what_cannot_work(path)
+        env = environment(path / HOME)
+        programs: dict[str, Callable[[], list[str]]] = {
+            "worker": lambda: _ours("worker", path),
+            "SuperNode": lambda: _supernode(path, settings),
+            "SuperExec": lambda: _ours("superexec", path),
+        }
         kept: list[_Kept] = []
         try:
-            if warm:
-                kept.append(_Kept("the worker", path / WORKER_LOG, lambda: _worker(path)))
-            kept.append(_Kept("the SuperNode", path / NODE_LOG, lambda: _supernode(path, settings)))
-            kept.append(_Kept("the SuperExec", path / EXEC_LOG, lambda: _superexec(path)))
+            for name, command in programs.items():
+                if warm or name != "worker":
+                    kept.append(_Kept(f"the {name}", path / f"{name.lower()}.log", env, command))
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
             finished = False
             while True:
@@ -82,35 +89,21 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
 
 def _refuse_what_cannot_work(path: Path) -> None:
     """Settings that cannot be carried out are said here, where their owner looks."""
-    command = [sys.executable, "-m", "fedrl.network.worker", str(path), "--check"]
-    checked = subprocess.run(command, capture_output=True, text=True)
+    checked = subprocess.run([*_ours("worker", path), "--check"], capture_output=True, text=True)
     if checked.returncode:
         raise FedrlError(checked.stderr.strip())
 
 
-def _worker(path: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "fedrl.network.worker", str(path)]
-    return start(command, path / WORKER_LOG)
+def _ours(module: str, *arguments: object) -> list[str]:
+    """The command of a program of ours."""
+    return [sys.executable, "-m", f"fedrl.network.{module}", *map(str, arguments)]
 
 
-def _superexec(path: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "fedrl.network.superexec", str(path)]
-    return start(command, path / EXEC_LOG, environment(path / HOME))
-
-
-def _supernode(path: Path, settings: AgentSettings) -> "subprocess.Popen[bytes]":
-    home = path / HOME
-    home.mkdir(exist_ok=True)
-    command = [
-        *(sys.executable, "-m", "fedrl.network.supernode"),
-        "--superlink",
-        settings.server,
-        "--root-certificates",
-        str(path / "ca.pem"),
-        "--auth-supernode-private-key",
-        str(path / "agent.key"),
-        "--node-config",
-        f"agent={json.dumps(str(path))}",
-        *renew(path),
-    ]
-    return start(command, path / NODE_LOG, environment(home))
+def _supernode(path: Path, settings: AgentSettings) -> list[str]:
+    """With a new port and a new secret at every start."""
+    (path / HOME).mkdir(exist_ok=True)
+    return _ours(
+        *("supernode", "--superlink", settings.server, "--root-certificates", path / "ca.pem"),
+        *("--auth-supernode-private-key", path / "agent.key"),
+        *("--node-config", f"agent={json.dumps(str(path))}", *renew(path)),
+    )

@@ -5,8 +5,7 @@ either side, the agent gives the same answer and does not learn twice.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fedrl.errors import FedrlError
 from fedrl.files import locked
 from fedrl.network.agent_client import AgentClient, like, named, shapes
 from fedrl.network.deployment import FINISHED
-from fedrl.network.messages import Answer, Array, Instruction
+from fedrl.network.messages import Answer, Instruction
 from fedrl.network.validation import not_finite, why_not
 from fedrl.runs import checkpoint
 
@@ -31,39 +30,47 @@ class Agent:
     def __init__(self, folder: Path, client: AgentClient, experiment: str) -> None:
         """`experiment` is the digest of the settings that the client follows."""
         self._folder, self._client, self._experiment = folder, client, experiment
-        self._training: str | None = None
-        self._round = self._offered = 0
+        self._known: object = None
+        """The training whose state is in memory, and the mark of its file."""
         self._answer: Answer | None = None
         self._state: Any = None
-        self._written: object = None
+        self._offered = 0
 
     def answer(self, instruction: Instruction) -> Answer:
         """Do what the server asks, and keep what came of it."""
-        with self._locked():
+        with ExitStack() as stack:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                stack.enter_context(locked(self._folder))
+            except OSError as error:
+                raise FedrlError(
+                    f"{self._folder} cannot be used ({error.strerror}): the agent keeps its state "
+                    "there"
+                ) from None
             return self._answered(instruction)
 
     def _answered(self, asked: Instruction) -> Answer:
+        client = self._client
         if asked.experiment != self._experiment:
             raise FedrlError(
                 f"the server trains another experiment ({asked.experiment}) than this agent "
                 f"({self._experiment}): give it the server's experiment.toml"
             )
-        if asked.model and (wrong := why_not(asked.model, shapes(self._client.sent))):
+        if asked.model and (wrong := why_not(asked.model, shapes(client.sent))):
             raise FedrlError(f"the server's model cannot be used: {wrong}")
         # Also if another process has worked from this disk since.
-        if self._training != asked.training or self._written != self._mark(asked.training):
+        if self._known != (asked.training, self._mark(asked.training)):
             self._load(asked.training)
-        if self._answer is not None and asked.round == self._round:
-            return self._answer
-        if asked.round < self._round:
+        if self._answer is not None and asked.round <= self._answer.round:
+            if asked.round == self._answer.round:
+                return self._answer
             raise FedrlError(
-                f"the server asks for round {asked.round}, this agent is at {self._round}: the "
-                "server has lost its checkpoints; begin a new training"
+                f"the server asks for round {asked.round}, this agent is at {self._answer.round}: "
+                "the server has lost its checkpoints; begin a new training"
             )
-        start = time.monotonic()
-        client, state, offered = self._client, self._state, self._offered
+        start, state, offered = time.monotonic(), self._state, self._offered
         # Until the new state is on disk there is none: after an error it is read again.
-        self._training = None
+        self._known = None
         received = like(client.sent, asked.model) if asked.model else None
         if state is None:
             state = client.begin(received)
@@ -83,13 +90,12 @@ class Agent:
                     f"this agent's training has diverged in round {asked.round}: {wrong}"
                 )
         metrics["seconds"] = time.monotonic() - start
-        answer = Answer(asked.round, metrics, shared)
-        self._save(asked.training, answer, state, offered)
-        self._training, self._round, self._offered = asked.training, asked.round, offered
-        self._answer, self._state = answer, state
-        self._written = self._mark(asked.training)
-        self._note(finished=asked.trained >= self._client.experiment.updates)
-        return answer
+        self._state, self._offered = state, offered
+        self._answer = Answer(asked.round, metrics, shared)
+        self._save(asked.training, self._answer)
+        self._known = asked.training, self._mark(asked.training)
+        self._note(finished=asked.trained >= client.experiment.updates)
+        return self._answer
 
     def _note(self, *, finished: bool) -> None:
         """Leave a mark for `fedrl agent`, which tells its owner."""
@@ -115,31 +121,28 @@ class Agent:
 
     def _load(self, training: str) -> None:
         """What the disk says; nothing if this training is new to the agent."""
-        self._training, self._round, self._offered = training, 0, 0
-        self._answer = self._state = None
-        self._written = self._mark(training)
+        self._known = None
+        mark, self._answer, self._state, self._offered = self._mark(training), None, None, 0
         file = self._file(training)
-        if not file.exists():
-            return
-        try:
-            about, leaves = checkpoint.read(file, self._experiment)
-            state = self._client.restore(leaves)
-            if state is None:
-                raise FedrlError(f"{file} has arrays of other shapes than this experiment")
-        except FedrlError as error:
-            self._training = None
-            raise FedrlError(
-                f"{error}. It is the state of this agent: move it away, and the agent begins anew "
-                "with the server's model"
-            ) from None
-        number, offered, metrics = about["round"], about["offered"], about["metrics"]
-        shared = named(self._client.offer(state)) if offered == number else {}
-        self._round, self._offered, self._state = number, offered, state
-        self._answer = Answer(number, metrics, shared)
+        if file.exists():
+            try:
+                about, leaves = checkpoint.read(file, self._experiment)
+                self._state = self._client.restore(leaves)
+                if self._state is None:
+                    raise FedrlError(f"{file} has arrays of other shapes than this experiment")
+            except FedrlError as error:
+                raise FedrlError(
+                    f"{error}. It is the state of this agent: move it away, and the agent begins "
+                    "anew with the server's model"
+                ) from None
+            number, self._offered = about["round"], about["offered"]
+            shared = named(self._client.offer(self._state)) if self._offered == number else {}
+            self._answer = Answer(number, about["metrics"], shared)
+        self._known = training, mark
 
-    def _save(self, training: str, answer: Answer, state: Any, offered: int) -> None:
-        leaves: list[Array] = [np.asarray(x) for x in jax.device_get(jax.tree.leaves(state))]
-        about = {"round": answer.round, "metrics": answer.metrics, "offered": offered}
+    def _save(self, training: str, answer: Answer) -> None:
+        leaves = [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(self._state))]
+        about = {"round": answer.round, "metrics": answer.metrics, "offered": self._offered}
         file = self._file(training)
         try:
             checkpoint.write(file, self._experiment, leaves, **about)
@@ -155,16 +158,3 @@ class Agent:
         # And what a kill in the middle of writing has left.
         for old in (*others[: 1 - KEPT], *self._folder.glob(".*.npz.*")):
             old.unlink()
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                stack.enter_context(locked(self._folder))
-            except OSError as error:
-                raise FedrlError(
-                    f"{self._folder} cannot be used ({error.strerror}): the agent keeps its state "
-                    "there"
-                ) from None
-            yield

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from fedrl.errors import FedrlError
 from fedrl.network.flower_records import asked, telling
-from fedrl.network.messages import Answer, Instruction, Refusal
+from fedrl.network.messages import Refusal
 from fedrl.network.socket import ask_worker
 
 app = ClientApp()
@@ -21,20 +21,14 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round; `agent` in the node's settings is the agent's folder."""
-    folder = Path(str(context.node_config["agent"]))
-    answer = answered(folder, asked(message.content))
-    return Message(telling(answer), reply_to=message)
-
-
-def answered(folder: Path, instruction: Instruction) -> Answer:
-    """From the worker if there is one, else from disk."""
+    folder, instruction = Path(str(context.node_config["agent"])), asked(message.content)
     answer = ask_worker(folder, instruction)
     if answer is None:
         print("fedrl: no worker is running, working from disk", file=sys.stderr, flush=True)
         # JAX and everything: only where it is needed.
         from fedrl.network.worker import agent_in
 
-        return agent_in(folder).answer(instruction)
+        answer = agent_in(folder).answer(instruction)
     if isinstance(answer, Refusal):
         raise FedrlError(answer.reason)
-    return answer
+    return Message(telling(answer), reply_to=message)

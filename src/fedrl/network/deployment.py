@@ -19,7 +19,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.toml import read_settings
 
 if TYPE_CHECKING:
-    from fedrl.network.experiments import AnyExperiment
+    from fedrl.network.kinds import AnyExperiment
 
 LOOPBACK = "127.0.0.1"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -107,9 +107,13 @@ class AgentSettings:
 
     def __post_init__(self) -> None:
         arguments.whole("id", self.id, smallest=0)
-        given = [name for name in ("theta", "environment", "mdp") if getattr(self, name)]
-        if len(given) > 1:
-            raise FedrlError(f"{' and '.join(given)} exclude each other: give one of them")
+        if len(self.described) > 1:
+            raise FedrlError(f"{' and '.join(self.described)} exclude each other: give one of them")
+
+    @property
+    def described(self) -> list[str]:
+        """The settings that describe its environment: one at most."""
+        return [name for name in ("theta", "environment", "mdp") if getattr(self, name)]
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Folder:
     def experiment(self) -> "AnyExperiment":
         """What is trained."""
         # Here, because it needs JAX, and the processes that only start others do not.
-        from fedrl.network.experiments import read_experiment
+        from fedrl.network.kinds import read_experiment
 
         # The owner of this machine has put the folder here: what it names may be imported.
         return read_experiment(self._there(self.server / EXPERIMENT), allow_code=True)

@@ -39,7 +39,7 @@ class Exchange:
     wrong: Callable[[Instruction, Answer], str | None]
     """What is wrong with an answer, or None."""
     log: Callable[[str], None]
-    silent: Counter[int]
+    silent: Counter[int] = field(default_factory=Counter)
     """Rounds in a row in which an agent was asked and did not answer."""
     instructions: dict[int, Instruction] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -59,16 +59,16 @@ class Exchange:
 
     def ask(self, instructions: Mapping[int, Instruction], here: Mapping[int, object]) -> None:
         """Send instructions to agents that are there; what they were asked before is over."""
-        for agent in instructions:
-            self.forget(agent)
+        self.forget(instructions)
         self.instructions |= instructions
         self._send(instructions, here)
 
-    def forget(self, agent: int) -> None:
-        """What this agent was asked is over."""
-        for record in (self.instructions, self.answers, self.lost, self._marks):
-            record.pop(agent, None)
-        del self._failures[agent]
+    def forget(self, agents: Iterable[int]) -> None:
+        """What these agents were asked is over."""
+        for agent in agents:
+            for known in (self.instructions, self.answers, self.lost, self._marks):
+                known.pop(agent, None)
+            del self._failures[agent]
 
     def collect(self) -> list[int]:
         """Take what has come, and check it; who has sent a valid answer."""
@@ -113,6 +113,15 @@ class Exchange:
         for agent in sorted(agents):
             self.lost[agent] = why
             self.log(f"round {self.instructions[agent].round}: without agent {agent}: {why}")
+
+    def give_up(self, why: str) -> None:
+        """Go on without all who have not answered."""
+        self.silent.update(self.open)
+        self.lose(self.open, why)
+
+    def reasons(self) -> str:
+        """Why nothing will come of agents, one after the other."""
+        return "; ".join(f"agent {agent}: {why}" for agent, why in sorted(self.lost.items()))
 
     def _send(self, agents: Iterable[int], here: Mapping[int, object]) -> None:
         # Those who may not answer are asked last.

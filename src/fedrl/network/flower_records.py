@@ -1,26 +1,30 @@
 """Our messages as Flower's records."""
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedrl.errors import FedrlError
-from fedrl.network.messages import Answer, Arrays, Instruction
+from fedrl.files import Arrays
+from fedrl.network.messages import Answer, Instruction
 
 MODEL, ASKED, TOLD, ROUND = "model", "asked", "told", "round"
+# What an instruction says beside the model: names and types.
+_PLAIN: dict[str, Any] = {one.name: one.type for one in fields(Instruction) if one.name != MODEL}
 
 
 def asking(instruction: Instruction) -> RecordDict:
     """An instruction on its way to an agent."""
-    asked = {name: getattr(instruction, name) for name in _ASKED}
+    asked = {name: getattr(instruction, name) for name in _PLAIN}
     return RecordDict({MODEL: _packed(instruction.model), ASKED: ConfigRecord(asked)})
 
 
 def asked(records: RecordDict) -> Instruction:
     """The instruction that came."""
     try:
-        plain = {name: _ASKED[name](records[ASKED][name]) for name in _ASKED}
+        plain = {name: _PLAIN[name](records[ASKED][name]) for name in _PLAIN}
         return Instruction(**plain, model=_unpacked(records))
     except (KeyError, TypeError, ValueError) as error:
         raise FedrlError(f"not an instruction of ours: {error!r}") from None
@@ -61,18 +65,6 @@ def size(records: RecordDict) -> int:
         else:
             total += len(name) + sum(len(key) + len(repr(value)) for key, value in record.items())
     return total
-
-
-_ASKED = {
-    "training": str,
-    "experiment": str,
-    "round": int,
-    "E": int,
-    "trained": int,
-    "evaluate": bool,
-    "scale": float,
-    "counted": int,
-}
 
 
 def _packed(arrays: Arrays) -> ArrayRecord:

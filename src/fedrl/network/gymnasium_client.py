@@ -1,6 +1,6 @@
 """One agent in an environment of its owner's: anything that Gymnasium can step."""
 
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -12,11 +12,11 @@ from fedrl.engine.agent import agent_keys, offer, receive, untrained
 from fedrl.engine.host_loop import actions_of, episode_seed, host_programs, reset, step
 from fedrl.experiment.settings import Experiment
 from fedrl.families.gymnasium_making import make
+from fedrl.files import Array
 from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
 from fedrl.learners.replay import Transition
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.messages import Array
 from fedrl.network.simulated_client import SimulatedClient, one
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import refilled
@@ -35,43 +35,31 @@ class HostState(NamedTuple):
     """Since somebody last asked: updates, return collected, episodes."""
 
 
-class GymnasiumClient:
-    """An agent in an environment of its owner's; the family only says what it looks like."""
+class GymnasiumClient(SimulatedClient):
+    """An agent in an environment of its owner's; the family only says what it looks like.
+
+    Its first parameters and what is private of them do not depend on the environment.
+    """
 
     def __init__(self, experiment: Experiment, agent: int, environment: str) -> None:
         """`environment` is an id, or `module:function` for one that makes it."""
-        self.experiment, self.agent = experiment, agent
+        super().__init__(experiment, agent)
         self.env = make(environment, {})
         family = experiment.family
         self._actions = actions_of(self.env, family)
         spec = getattr(self.env, "spec", None)
         limited = spec is not None and spec.max_episode_steps is not None
         self._longest = inf if limited else family.time_limit
-        # The first parameters and what is private of them do not depend on the environment.
-        self._simulated = SimulatedClient(experiment, agent, None)
-        keys = agent_keys(experiment.seed, jnp.int32(REPLICATE), jnp.int32(agent))
+        keys = agent_keys(experiment.seed, REPLICATE, jnp.int32(agent))
         programs = host_programs(family, experiment.learner, keys, experiment.correction)
         self._act, self._learn = programs
         self._greedy = jax.jit(experiment.learner.policy)
-
-    @property
-    def sent(self) -> Broadcast:
-        return self._simulated.sent
-
-    @property
-    def offered(self) -> Offer:
-        return self._simulated.offered
-
-    @cached_property
-    def _receive(self) -> Any:
-        return jax.jit(partial(receive, self.experiment))
+        self._receive = jax.jit(partial(receive, experiment))
 
     def begin(self, received: Broadcast | None) -> HostState:
         experiment, family = self.experiment, self.experiment.family
-        params = one(self._simulated.first(received))
-        if received is None:
-            shared, _ = experiment.learner.split(params)
-            received = experiment.strategy.begin(shared, experiment.learner.parts(shared)).sent
+        params = one(self.first(received))
+        received = self.sent_first(params) if received is None else received
         rows, zero = experiment.learner.empty(*family.remembered), jnp.int32(0)
         learned = untrained(experiment, params)
         return HostState(learned, received, rows, zero, zero, zero, jnp.zeros(3))
@@ -139,17 +127,14 @@ class GymnasiumClient:
                 returns += reward * np.array([1.0, gamma**age]) / episodes
                 age += 1
                 over = terminated or truncated or age >= self._longest
-        own = "own_" if experiment.learner.personal else ""
-        metrics = {f"{own}return": float(returns[0]), f"{own}discounted_return": float(returns[1])}
         updates, collected, played = (float(x) for x in state.met)
-        metrics["updates"] = updates
+        metrics = self.returns(*map(float, returns)) | {"updates": updates}
         if played:
             metrics["explored_return"] = collected / played
         return state._replace(met=jnp.zeros(3)), metrics
 
     def restore(self, leaves: list[Array]) -> HostState | None:
-        state: HostState | None = refilled(self.begin(None), leaves)
-        return state
+        return refilled(self.begin(None), leaves)
 
     def _seed(self, *numbers: int) -> int:
         """The seed of an episode of this agent."""

@@ -4,9 +4,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fedrl import registry
+from fedrl import __version__, registry
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.presets import preset
+from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import to_toml
 from fedrl.network import certificates, templates
 from fedrl.network.certificates import write_secret
@@ -18,8 +19,7 @@ from fedrl.network.deployment import (
     Deployment,
     Folder,
 )
-from fedrl.network.experiments import AnyExperiment, read_experiment, refuse_quorum
-from fedrl.network.kinds import kind_of
+from fedrl.network.kinds import AnyExperiment, first_theta, read_experiment, refuse_quorum
 from fedrl.tabular.experiment import TABULAR_PRESETS
 
 PRIVATE = 0o700
@@ -44,8 +44,7 @@ def for_network(experiment: AnyExperiment, agents: int | None) -> AnyExperiment:
         experiment = replace(experiment, agents=agents)
     if not experiment.communicates:
         raise FedrlError("E = inf means that agents never communicate: nothing to federate")
-    alone: AnyExperiment = kind_of(experiment).once(experiment)
-    return alone
+    return replace(experiment, seeds=1) if isinstance(experiment, Experiment) else experiment
 
 
 def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folder:
@@ -72,66 +71,46 @@ def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folde
 
 def _fill(folder: Folder, final: Path, experiment: AnyExperiment, deployment: Deployment) -> None:
     """`final` is where the folder will be."""
-    settings, how = to_toml(experiment), to_toml(deployment)
-    (folder.path / EXPERIMENT).write_text(settings)
-    (folder.path / FEDERATION).write_text(how)
-    signer = certificates.new_key()
+    settings, how, server = to_toml(experiment), to_toml(deployment), folder.server
+    signer, key = certificates.new_key(), certificates.new_key()
     by = certificates.authority(signer)
-    ca = folder.path / "ca"
-    ca.mkdir(mode=PRIVATE)
+    ca, authority = folder.path / "ca", certificates.pem(by)
+    for own in (ca, server):
+        own.mkdir(mode=PRIVATE)
     write_secret(ca / "ca.key", certificates.private_pem(signer))
-    (ca / "ca.pem").write_bytes(certificates.pem(by))
-    server = folder.server
-    (server / "keys").mkdir(parents=True)
-    server.chmod(PRIVATE)
-    key = certificates.new_key()
+    for public in (ca, server):
+        (public / "ca.pem").write_bytes(authority)
+    for described in (folder.path, server):
+        (described / EXPERIMENT).write_text(settings)
+        (described / FEDERATION).write_text(how)
     certificate = certificates.server_certificate(key, deployment.host, signer, by)
     write_secret(server / "server.key", certificates.private_pem(key))
     (server / "server.pem").write_bytes(certificates.pem(certificate))
-    (server / "ca.pem").write_bytes(certificates.pem(by))
-    (server / EXPERIMENT).write_text(settings)
-    (server / FEDERATION).write_text(how)
-    (server / "fedrl-server.service").write_text(
-        templates.server_unit(Folder(final), deployment.port)
-    )
+    unit = templates.server_unit(Folder(final), deployment.port)
+    (server / "fedrl-server.service").write_text(unit)
     _write_app(server / "app")
+    (server / "keys").mkdir()
     for number in range(experiment.agents):
-        _fill_agent(folder, final, number, experiment, deployment, settings, certificates.pem(by))
+        theta = first_theta(experiment, number)
+        toml = to_toml(AgentSettings(number, deployment.address, theta))
+        agent, key = folder.agent(number), certificates.new_key()
+        agent.mkdir(mode=PRIVATE, parents=True)
+        (agent / AGENT).write_text(templates.filled("agent.toml.j2", settings=toml))
+        (agent / EXPERIMENT).write_text(settings)
+        (agent / "ca.pem").write_bytes(authority)
+        write_secret(agent / "agent.key", certificates.private_pem(key, ssh=True))
+        for public in (agent / "agent.pub", server / "keys" / f"{number}.pub"):
+            public.write_bytes(certificates.public_ssh(key))
+        unit = templates.agent_unit(Folder(final), number)
+        (agent / f"fedrl-agent-{number}.service").write_text(unit)
     (folder.path / "inventory.md").write_text(templates.inventory(final, experiment, deployment))
-
-
-def _fill_agent(
-    folder: Folder,
-    final: Path,
-    number: int,
-    experiment: AnyExperiment,
-    deployment: Deployment,
-    settings: str,
-    ca: bytes,
-) -> None:
-    agent = folder.agent(number)
-    agent.mkdir(parents=True)
-    agent.chmod(PRIVATE)
-    theta = kind_of(experiment).theta(experiment, number)
-    described = AgentSettings(number, deployment.address, theta)
-    (agent / AGENT).write_text(templates.AGENT_HEADER + to_toml(described))
-    (agent / EXPERIMENT).write_text(settings)
-    (agent / "ca.pem").write_bytes(ca)
-    key = certificates.new_key()
-    write_secret(agent / "agent.key", certificates.private_pem(key, ssh=True))
-    public = certificates.public_ssh(key)
-    (agent / "agent.pub").write_bytes(public)
-    (folder.server / "keys" / f"{number}.pub").write_bytes(public)
-    (agent / f"fedrl-agent-{number}.service").write_text(
-        templates.agent_unit(Folder(final), number)
-    )
 
 
 def _write_app(app: Path) -> None:
     """What Flower ships: names of ours, no code of its own. Agents do not run it."""
     package = app / "fedrl_app"
     package.mkdir(parents=True)
-    (app / "pyproject.toml").write_text(templates.APP)
+    (app / "pyproject.toml").write_text(templates.filled("app.toml.j2", version=__version__))
     (package / "__init__.py").write_text("")
     for side in ("server", "client"):
         # An assignment, because Flower looks for one before it runs anything.

@@ -1,9 +1,7 @@
 """`fedrl federation up | status | down`: server and agents together on this machine."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -11,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from fedrl.errors import FedrlError
 from fedrl.files import write_atomically
 from fedrl.network.deployment import Folder
-from fedrl.network.processes import GRACE, start
+from fedrl.network.processes import GRACE, runs, signal_group, start
 from fedrl.network.serve import NODES, PATIENCE, read_status
 
 PROCESSES = "processes.json"
@@ -40,48 +40,36 @@ def up(folder: Folder, track: Sequence[str] = ()) -> None:
     started: dict[str, dict[str, Any]] = {}
     try:
         for name, arguments in commands.items():
-            where = folder.server if name == "server" else folder.agent(int(name.split()[1]))
-            command = [sys.executable, "-m", "fedrl", *arguments]
-            process = start(command, where / "fedrl.log", outlives=True)
-            started[name] = {"pid": process.pid, "began": _began(process.pid)}
+            arguments = ["-m", "fedrl", *arguments]
+            process = start([sys.executable, *arguments], _log(folder, name), outlives=True)
+            started[name] = {"pid": process.pid, "arguments": arguments}
             # After each one: whatever happens now, `down` finds what runs.
             write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
             if name == "server":
-                _wait_for_registration(folder, process)
+                # Agents that come before they are known are turned away, and try again for long.
+                until = time.monotonic() + PATIENCE
+                registered = folder.server / NODES
+                while not registered.exists() and process.poll() is None:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.2)
                 if process.poll() is not None:
-                    raise FedrlError(f"the server has ended: {last_words(folder)}")
+                    raise FedrlError(f"the server has ended: {last_words(folder, name)}")
     except BaseException:
         down(folder)
         raise
 
 
-def _wait_for_registration(folder: Folder, server: "subprocess.Popen[bytes]") -> None:
-    """Agents that come before they are known are turned away, and try again for long."""
-    until = time.monotonic() + PATIENCE
-    while not (folder.server / NODES).exists() and server.poll() is None:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.2)
+def _log(folder: Folder, name: str) -> Path:
+    where = folder.server if name == "server" else folder.agent(int(name.removeprefix("agent ")))
+    return where / "fedrl.log"
 
 
-def last_words(folder: Folder) -> str:
-    """What the server said at last."""
-    return _last_line(folder.server / "fedrl.log")
-
-
-def _last_line(log: Path) -> str:
+def last_words(folder: Folder, name: str = "server") -> str:
+    """What a program that `up` has started said at last."""
+    log = _log(folder, name)
     lines = log.read_text("utf-8").strip().splitlines() if log.exists() else []
     return lines[-1].removeprefix("fedrl: ") if lines else "without a word"
-
-
-def ended(folder: Folder) -> dict[str, str]:
-    """What `up` has started and runs no longer, and its last words."""
-    running = _running(folder)
-    return {
-        name: _last_line(folder.agent(int(name.split()[1])) / "fedrl.log")
-        for name in _started(folder)
-        if name != "server" and name not in running
-    }
 
 
 def down(folder: Folder) -> list[str]:
@@ -89,7 +77,7 @@ def down(folder: Folder) -> list[str]:
     running = _running(folder)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in running.values():
-            _signal(pid, number)
+            signal_group(pid, number)
         until = time.monotonic() + 2 * GRACE
         while _running(folder) and time.monotonic() < until:
             time.sleep(0.1)
@@ -100,7 +88,10 @@ def down(folder: Folder) -> list[str]:
 def status(folder: Folder) -> dict[str, Any]:
     """What is known of a training, and what runs of it on this machine."""
     known = read_status(folder) or {"state": "not begun"}
-    return {**known, "processes": sorted(_running(folder)), "ended": ended(folder)}
+    running = _running(folder)
+    gone = [name for name in _started(folder) if name != "server" and name not in running]
+    ended = {name: last_words(folder, name) for name in gone}
+    return {**known, "processes": sorted(running), "ended": ended}
 
 
 def _started(folder: Folder) -> dict[str, dict[str, Any]]:
@@ -114,34 +105,11 @@ def _started(folder: Folder) -> dict[str, dict[str, Any]]:
 
 def _running(folder: Folder) -> dict[str, int]:
     """What `up` has started and still runs, by name."""
-    return {
-        name: one["pid"]
-        for name, one in _started(folder).items()
-        if one["began"] is not None and _began(one["pid"]) == one["began"]
-    }
-
-
-def _began(pid: int) -> str | None:
-    """When a process began: numbers of processes are used again. None if it is gone."""
-    try:
-        if os.waitpid(pid, os.WNOHANG) != (0, 0):
-            return None
-    except ChildProcessError:
-        pass  # not ours to wait for
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.parent.parent.joinpath("self").exists():
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] == "Z" else fields[19]
-    shown = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True
-    ).stdout.strip()
-    state, _, began = shown.partition(" ")
-    return None if not began or state.startswith("Z") else began.strip()
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+    running = {}
+    for name, one in _started(folder).items():
+        with suppress(psutil.Error):
+            process = psutil.Process(one["pid"])
+            # Numbers of processes are used again.
+            if runs(process) and process.cmdline()[1:] == one.get("arguments"):
+                running[name] = one["pid"]
+    return running

@@ -5,15 +5,12 @@ Light on purpose: the process that Flower starts for every message imports this 
 
 import io
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedrl.errors import FedrlError
-
-Array = np.ndarray[Any, Any]
-Arrays = dict[str, Array]
+from fedrl.files import Arrays, as_npz
 
 # Before the names of what a correction adds to the model.
 CORRECTION = "correction/"
@@ -74,37 +71,36 @@ class Refusal:
     reason: str
 
 
-Kind = Literal["instruction", "answer", "refusal"]
-KINDS: dict[str, type] = {"instruction": Instruction, "answer": Answer, "refusal": Refusal}
+Message = Instruction | Answer | Refusal
+# Messages by name, and which of their fields holds arrays.
+KINDS: dict[str, type[Message]] = {
+    "instruction": Instruction,
+    "answer": Answer,
+    "refusal": Refusal,
+}
 ARRAYS = {"instruction": "model", "answer": "shared"}
+LEAF = "leaf:"
 
 
-def to_bytes(message: Instruction | Answer | Refusal) -> bytes:
+def to_bytes(message: Message) -> bytes:
     """For a socket or a file; without pickles, so that reading cannot run anything."""
     kind = next(name for name, cls in KINDS.items() if isinstance(message, cls))
-    plain = asdict(message)
-    arrays = plain.pop(ARRAYS[kind], {}) if kind in ARRAYS else {}
-    buffer = io.BytesIO()
-    header = np.array(json.dumps({"kind": kind, **plain}))
-    named = {f"leaf:{name}": leaf for name, leaf in arrays.items()}
-    np.savez(buffer, allow_pickle=False, header=header, **named)
-    return buffer.getvalue()
+    plain = {"kind": kind, **vars(message)}
+    leaves = plain.pop(ARRAYS[kind]) if kind in ARRAYS else {}
+    named = {f"{LEAF}{name}": leaf for name, leaf in leaves.items()}
+    return bytes(as_npz({"header": np.array(json.dumps(plain)), **named}))
 
 
-def from_bytes(content: bytes) -> Instruction | Answer | Refusal:
+def from_bytes(content: bytes) -> Message:
     """What `to_bytes` made bytes of."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             plain = json.loads(str(file["header"]))
-            arrays = {
-                name.removeprefix("leaf:"): file[name]
-                for name in file.files
-                if name.startswith("leaf:")
-            }
+            named = [name for name in file.files if name.startswith(LEAF)]
+            leaves = {name.removeprefix(LEAF): file[name] for name in named}
         kind = plain.pop("kind")
         if kind in ARRAYS:
-            plain[ARRAYS[kind]] = arrays
-        message: Instruction | Answer | Refusal = KINDS[kind](**plain)
+            plain[ARRAYS[kind]] = leaves
+        return KINDS[kind](**plain)
     except Exception as error:
         raise FedrlError(f"not a message of ours: {error}") from None
-    return message

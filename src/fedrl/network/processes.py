@@ -25,10 +25,14 @@ PR_SET_PDEATHSIG = 1
 TOLD = (signal.SIGTERM, signal.SIGINT)
 
 
+def where(name: str) -> str | None:
+    """Where a program is: beside our Python, or on the path."""
+    return shutil.which(name, path=_path())
+
+
 def program(name: str) -> str:
     """Where a program of Flower's is."""
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
+    found = where(name)
     if found is None:
         raise FedrlError(
             f"{name} is missing: a federation over a network needs Flower, "
@@ -37,12 +41,15 @@ def program(name: str) -> str:
     return found
 
 
+def _path() -> str:
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
 def environment(home: Path) -> dict[str, str]:
     """For Flower's programs: nothing is reported to anybody, and tasks are looked for often."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {
         **os.environ,
-        "PATH": path,
+        "PATH": _path(),
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -80,13 +87,21 @@ def leave_with(pid: int) -> None:
     """End this process when another one is gone, whatever it is doing."""
 
     def watch() -> None:
-        with suppress(ProcessLookupError):
-            while True:
-                os.kill(pid, 0)
+        with suppress(psutil.NoSuchProcess):
+            other = psutil.Process(pid)
+            while runs(other):
                 time.sleep(0.5)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process is still there and at work."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Descendants:
@@ -96,7 +111,7 @@ class Descendants:
     EVERY = 1.0
 
     def __init__(self, process: "subprocess.Popen[bytes]", names: Sequence[str]) -> None:
-        self._above, self._names = psutil.Process(process.pid), names
+        self._above, self._names = psutil.Process(process.pid), set(names)
         self._seen: dict[psutil.Process, str] = {}
         self._next = time.monotonic()
 
@@ -107,28 +122,16 @@ class Descendants:
         self._next = time.monotonic() + self.EVERY
         with suppress(psutil.NoSuchProcess):  # its owner notices
             for process in self._above.children(recursive=True):
-                self._note(process)
-        return next((name for process, name in self._seen.items() if not _runs(process)), None)
+                with suppress(psutil.Error):
+                    # An interpreter and its script, or the program itself.
+                    words = {Path(word).name for word in process.cmdline()[:2]}
+                    for name in words & self._names:
+                        self._seen[process] = name
+        return next((name for process, name in self._seen.items() if not runs(process)), None)
 
     def seen(self, name: str) -> bool:
         """Whether a program of this name has been there."""
         return name in self._seen.values()
-
-    def _note(self, process: psutil.Process) -> None:
-        if process in self._seen:
-            return
-        with suppress(psutil.Error):
-            # An interpreter and its script, or the program itself.
-            words = [Path(word).name for word in process.cmdline()[:2]]
-            for name in set(words) & set(self._names):
-                self._seen[process] = name
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def name_of(process: "subprocess.Popen[bytes]") -> str:
@@ -141,11 +144,11 @@ def stop(*processes: "subprocess.Popen[bytes]") -> None:
     for process in processes:
         # Once: to Flower's programs a second time means at once.
         if process.poll() is None:
-            _signal_group(process.pid, signal.SIGTERM)
+            signal_group(process.pid, signal.SIGTERM)
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
-        _signal_group(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -156,7 +159,8 @@ def stop_at_last(*processes: "subprocess.Popen[bytes]") -> None:
     stop(*processes)
 
 
-def _signal_group(pid: int, number: int) -> None:
+def signal_group(pid: int, number: int) -> None:
+    """Send a signal to a program and all that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 

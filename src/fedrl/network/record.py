@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedrl.files import kept_name, write_atomically
-from fedrl.network.messages import Answer, Arrays
+from fedrl.files import Arrays, kept_name, write_atomically
+from fedrl.network.exchange import Exchange
+from fedrl.network.messages import Answer
 from fedrl.network.missed import COST_COLUMNS, COSTS, Missed, read_missed, write_missed
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.runs import metrics
@@ -24,19 +25,18 @@ class Record:
 
     def __init__(self, runs: Path, side: ServerSide, status: Path) -> None:
         self._side, self._status = side, status
-        experiment = side.experiment
-        self._directory = side.directory(runs)
-        self.path = self._directory.path
-        self.experiment = experiment.digest
+        self.directory = side.directory(runs)
+        self.path = self.directory.path
+        self.experiment = side.experiment.digest
         # Agents keep a state for each training.
         self.training = kept_name(self.path / TRAINING)
-        self._told: dict[str, Any] = {"agents": {}, "rounds": len(side.rounds) - 1}
-        self._told |= {"state": "waiting", "run": str(self.path), "bytes": {"total": 0}}
-        self._told["seconds"] = {}
         # What everybody knows is not kept as measured (see `experiment.metrics`).
-        self._known = {metrics.UPDATES} if experiment.lockstep else set()
-        self._told["lost"] = [one._asdict() for one in read_missed(self.path)]
-        self._told["kept"] = []
+        self._known = {metrics.UPDATES} if side.experiment.lockstep else set()
+        self._told: dict[str, Any] = {
+            **{"state": "waiting", "run": str(self.path), "rounds": len(side.rounds) - 1},
+            **{"agents": {}, "bytes": {"total": 0}, "seconds": {}, "kept": []},
+            "lost": [one._asdict() for one in read_missed(self.path)],
+        }
         self._tell: Callable[[str], None] = lambda rows: None
         self._tracking = ExitStack()
 
@@ -45,58 +45,51 @@ class Record:
         self, trackers: Mapping[str, Tracker], log: Callable[[str], None]
     ) -> Iterator[None]:
         """Let trackers look on."""
-        directory = self._directory
         with self._tracking as entered:
-            entered.enter_context(directory.locked())
-            telling = tracked(directory, trackers, say=log, warn=log)
+            entered.enter_context(self.directory.locked())
+            telling = tracked(self.directory, trackers, say=log, warn=log)
             self._tell = entered.enter_context(telling)
             yield
 
-    @property
-    def checkpoints(self) -> Path:
-        return self._directory.checkpoints
-
-    @property
-    def finished(self) -> bool:
-        return self._directory.finished
-
     def status(self, planned: Planned, present: Mapping[int, object]) -> None:
         """Who is there, and which round it is."""
-        seen = {"state": "training", "round": planned.number, "trained": planned.trained}
-        seen["done"] = planned.number - 1
-        alive = sorted(present)
-        if self._told.get("alive") != alive or self._told.get("round") != planned.number:
-            self._write(**seen, alive=alive)
+        number, alive = planned.number, sorted(present)
+        if (self._told.get("alive"), self._told.get("round")) != (alive, number):
+            seen = {"round": number, "trained": planned.trained, "done": number - 1}
+            self._write(state="training", alive=alive, **seen)
 
     def round(
         self,
         planned: Planned,
         answers: Mapping[int, Answer],
-        lost: Mapping[int, str],
-        *,
-        sent: int,
-        received: int,
-        seconds: tuple[float, float],
+        exchange: Exchange,
+        waiting: float,
+        aggregation: float,
     ) -> None:
-        """A round is over."""
+        """A round is over: what was exchanged, and the seconds of its parts."""
         for agent, answer in answers.items():
             told = self._told["agents"].setdefault(str(agent), {})
             told |= {"round": planned.number, **answer.metrics}
-        self._lose(planned.number, lost)
+        self._lose(planned.number, exchange.lost)
+        sent, received, whole = exchange.sent, exchange.received, waiting + aggregation
         compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
+        costs = (planned.number, len(answers), sent, received, whole, compute, aggregation)
+        # A round that is done again after a kill has two rows.
+        file, row = self.path / COSTS, ",".join(f"{x:.9g}" for x in costs)
+        before = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
+        write_atomically(file, before + f"{row}\n".encode())
+        done = planned.number if planned.E else planned.number - 1
         total = self._told["bytes"]["total"] + sent + received
-        costs = (planned.number, len(answers), sent, received, sum(seconds), compute, seconds[1])
-        self._append(",".join(f"{x:.9g}" for x in costs))
         self._write(
-            done=planned.number if planned.E else planned.number - 1,
+            done=done,
             bytes={"sent": sent, "received": received, "total": total},
             seconds={
-                "round": sum(seconds),
+                "round": whole,
                 "longest computation": compute,
-                "aggregation": seconds[1],
-                "everything else": sum(seconds) - compute - seconds[1],
+                "aggregation": aggregation,
+                "everything else": waiting - compute,
             },
-            epsilon=self._side.epsilon(planned.number if planned.E else planned.number - 1),
+            epsilon=self._side.epsilon(done),
         )
 
     def kept(self, planned: Planned, why: str) -> None:
@@ -124,8 +117,7 @@ class Record:
 
         `more`: in addition to what is known of the same evaluation.
         """
-        start = f"0,{planned.number - 1},{planned.trained}"
-        lines = []
+        start, lines = f"0,{planned.number - 1},{planned.trained}", []
         for agent, answer in sorted(answers.items()):
             for name, value in answer.metrics.items():
                 who, split, metric = _place(name, agent)
@@ -138,23 +130,17 @@ class Record:
         if lines:
             rows = "".join(f"{line}\n" for line in lines)
             if more:
-                rows = self._directory.add_metrics(planned.trained, rows)
+                rows = self.directory.add_metrics(planned.trained, rows)
             else:
-                self._directory.save_metrics(planned.trained, rows)
+                self.directory.save_metrics(planned.trained, rows)
             self._tell(rows)
 
     def finish(self, models: Arrays) -> None:
         """Write the final model."""
-        self._directory.finish(models)
+        self.directory.finish(models)
         # First: who waits for the end stops this process when it is told.
         self._tracking.close()
         self._write(state="finished")
-
-    def _append(self, row: str) -> None:
-        """To the costs of rounds; one that is done again after a kill has two rows."""
-        file = self.path / COSTS
-        before = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
-        write_atomically(file, before + f"{row}\n".encode())
 
     def failed(self, why: str) -> None:
         """Say that it ended, and why."""

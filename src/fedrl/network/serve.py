@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +13,9 @@ import tomli_w
 
 from fedrl.errors import FedrlError
 from fedrl.files import locked, write_atomically
-from fedrl.network import templates
+from fedrl.network import nginx
 from fedrl.network.deployment import LOOPBACK, Deployment, Folder
-from fedrl.network.experiments import refuse_quorum
-from fedrl.network.model_size import model_size
+from fedrl.network.kinds import refuse_quorum
 from fedrl.network.processes import (
     Descendants,
     environment,
@@ -63,9 +61,9 @@ def serve(
             )
         for of_before in (folder.status, server / NODES):
             of_before.unlink(missing_ok=True)
-        nginx = _nginx(deployment)
+        proxy = None if deployment.proxy == "none" else nginx.executable()
         refuse_if_taken(deployment.control_port, LOOPBACK, "control_port")
-        if nginx is not None:
+        if proxy is not None:
             refuse_if_taken(deployment.port, "0.0.0.0", "port")
         home = server / "flower"
         env = {**environment(home), SERVER: str(os.getpid()), TRACK: " ".join(track)}
@@ -77,48 +75,28 @@ def serve(
             _configure(home, server, deployment)
             nodes = _registered(server, env)
             # The door opens last: agents that come before they are known are turned away.
-            if nginx is not None:
+            if proxy is not None:
                 log = server / "nginx.log"
                 keys = {key.stem: key.read_bytes() for key in (server / "keys").glob("*.pub")}
-                conf = templates.nginx(deployment, model_size(experiment), keys)
+                conf = nginx.configuration(deployment, nginx.model_size(experiment), keys)
                 (server / CONF).write_text(conf)
-                running.append(start([nginx, "-p", str(server), "-c", CONF], log))
+                running.append(start([proxy, "-p", str(server), "-c", CONF], log))
                 wait_for_port(deployment.port, running[-1], log, PATIENCE)
             write_atomically(server / NODES, json.dumps(nodes).encode())
-            _flwr(["run", str(server / "app"), CONNECTION, *_run_config(server)], env)
+            run_config = f"server={json.dumps(str(server))}"
+            _flwr(["run", str(server / "app"), CONNECTION, "--run-config", run_config], env)
             return _watch(folder, running, tell)
         finally:
             stop_at_last(*running)
 
 
-def _nginx(deployment: Deployment) -> str | None:
-    if deployment.proxy == "none":
-        return None
-    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        raise FedrlError(
-            "nginx is missing (on Debian: apt install nginx-light): it keeps everybody but agents "
-            'away from the server. Where all agents run on this machine, proxy = "none" in '
-            "federation.toml does without"
-        )
-    return found
-
-
 def _superlink(server: Path, deployment: Deployment) -> list[str]:
     return [
-        program("flower-superlink"),
-        "--host",
-        LOOPBACK,
-        "--port",
-        str(deployment.control_port),
-        "--ssl-certfile",
-        str(server / "server.pem"),
-        "--ssl-keyfile",
-        str(server / "server.key"),
-        "--ssl-ca-certfile",
-        str(server / "ca.pem"),
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",
+        *(program("flower-superlink"), "--host", LOOPBACK, "--port", str(deployment.control_port)),
+        *("--ssl-certfile", str(server / "server.pem")),
+        *("--ssl-keyfile", str(server / "server.key")),
+        *("--ssl-ca-certfile", str(server / "ca.pem")),
+        *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
     ]
 
 
@@ -142,10 +120,6 @@ def _registered(server: Path, env: dict[str, str]) -> dict[str, int]:
 
     with ThreadPoolExecutor(4) as pool:
         return dict(pool.map(register, (server / "keys").glob("*.pub")))
-
-
-def _run_config(server: Path) -> list[str]:
-    return ["--run-config", f"server={json.dumps(str(server))}"]
 
 
 def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:

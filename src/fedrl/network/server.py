@@ -1,27 +1,51 @@
 """A server in the middle of a training: what it asks, how it checks, steps and saves."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import nan
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.files import Array
+from fedrl.files import Array, Arrays
 from fedrl.network.agent_client import like, model_only, named
 from fedrl.network.deployment import Deployment
 from fedrl.network.exchange import Exchange, Transport
-from fedrl.network.messages import Answer, Arrays, Instruction
-from fedrl.network.progress import begun
+from fedrl.network.messages import Answer, Instruction
 from fedrl.network.record import Record
 from fedrl.network.server_side import Arrived, Planned, ServerSide
 from fedrl.network.validation import why_not_answer
 from fedrl.runs import checkpoint
 from fedrl.strategies.corrections import Broadcast
+from fedrl.strategies.strategy import ServerState
 from fedrl.trees import refilled
 
 POLL = 0.1
+
+
+class Underway(NamedTuple):
+    """Asynchronous rounds: the instruction that each agent works on; agents first."""
+
+    round: Array
+    """Its number: that of the first round which can use the answer."""
+    received: Broadcast
+    """The model in it."""
+    evaluate: Array
+    """Whether it asks for an evaluation."""
+    evaluated: Array
+    """The latest round that began with an evaluation the agent was asked for; 0: none."""
+
+
+class Progress(NamedTuple):
+    """What a server knows of its training from round to round; a checkpoint has all of it."""
+
+    server: ServerState
+    counted: Array
+    """The last round that used each agent's offer; 0: none yet."""
+    underway: Any = ()
+    """`Underway`; nothing where the server waits for all agents of a round."""
 
 
 class Server:
@@ -38,15 +62,17 @@ class Server:
     ) -> None:
         self.side, self.transport, self.record = side, transport, record
         self.deployment, self.log, self.clock = deployment, log, clock
-        self.done, self.progress, self.objectives = 0, begun(side), list[Array]()
-        self._first = named(self.progress.server.sent)
-        self.silent: Counter[int] = Counter()
+        self.exchange = Exchange(transport, self._wrong, log)
+        self.done, self.objectives = 0, list[Array]()
+        first, nothing = side.begin(), np.zeros(side.agents, np.int64)
+        self.progress, self._first = Progress(first, nothing), named(first.sent)
+        if side.experiment.timing.arrivals:
+            received = jax.tree.map(lambda leaf: np.stack([leaf] * side.agents), first.sent)
+            underway = Underway(nothing, received, nothing.astype(bool), nothing)
+            self.progress = self.progress._replace(underway=underway)
+            self.assign(range(side.agents), 1)
         self._gathered = False
         self._restore()
-
-    def exchange(self) -> Exchange:
-        """Nobody has been asked yet."""
-        return Exchange(self.transport, self._wrong, self.log, self.silent)
 
     def instruction(
         self, agent: int, planned: Planned, model: Arrays, *, works: bool, evaluate: bool
@@ -74,8 +100,8 @@ class Server:
 
         `begun` says what each agent had received, and in which round.
         """
-        side, least = self.side, self.side.least(planned.number)
-        asked = len(side.takes_part(planned.number))
+        side, asked = self.side, len(self.side.takes_part(planned.number))
+        least = side.experiment.aggregator.least(asked)
         if len(answers) < least:
             why = (
                 f"{len(answers)} of {asked} answers are valid, the aggregator needs {least}: the "
@@ -99,12 +125,47 @@ class Server:
             counted[agent] = one.round
         self.progress = self.progress._replace(server=server, counted=counted)
 
+    def assign(self, agents: Iterable[int], number: int, answered: Iterable[int] = ()) -> None:
+        """Agents are to begin with the model of round `number`; some had answered before."""
+        which, under = np.array(list(agents), int), self.progress.underway
+        due = max((x.number for x in self.side.rounds[:number] if x.evaluate), default=0)
+        owed = under.evaluate & ~np.isin(np.arange(self.side.agents), list(answered))
+
+        def put(all: Array, new: Any) -> Array:
+            after = all.copy()
+            after[which] = new
+            return after
+
+        underway = Underway(
+            round=put(under.round, number),
+            received=jax.tree.map(put, under.received, self.progress.server.sent),
+            evaluate=put(under.evaluate, (owed | (under.evaluated < due))[which]),
+            evaluated=put(under.evaluated, due),
+        )
+        self.progress = self.progress._replace(underway=underway)
+
+    def hear(self, objectives: Mapping[int, float]) -> None:
+        """Keep what agents say that the model is worth, if any of them does."""
+        told = np.array([objectives.get(agent, nan) for agent in range(self.side.agents)])
+        if not np.isnan(told).all():
+            self.objectives.append(told)
+
     def save(self, planned: Planned) -> None:
         """Write a checkpoint after a round."""
         told = np.reshape(self.objectives, (-1, self.side.agents))
         leaves = [told, *(np.asarray(leaf) for leaf in jax.tree.leaves(self.progress))]
-        folder, digest = self.record.checkpoints, self.record.experiment
+        folder, digest = self.record.directory.checkpoints, self.record.experiment
         checkpoint.save(folder, digest, planned.number, planned.trained + planned.E, leaves)
+
+    def close(
+        self, planned: Planned, answers: Mapping[int, Answer], start: float, waited: float
+    ) -> None:
+        """A round is over, which has begun at `start` and waited until `waited`."""
+        exchange, self.done = self.exchange, planned.number
+        aggregation = self.clock() - waited
+        self.record.round(planned, answers, exchange, waited - start, aggregation)
+        exchange.forget([*answers, *exchange.lost])
+        exchange.sent = exchange.received = 0
 
     def gather(self, planned: Planned, wanted: set[int], needed: int) -> Mapping[int, object]:
         """Wait for enough of the agents that are wanted; who is there."""
@@ -141,7 +202,7 @@ class Server:
 
     def _restore(self) -> None:
         """Go on from the newest good checkpoint."""
-        for file in reversed(checkpoint.checkpoints(self.record.checkpoints)):
+        for file in reversed(checkpoint.checkpoints(self.record.directory.checkpoints)):
             try:
                 done, _, (objectives, *leaves) = checkpoint.load(file, self.record.experiment)
                 progress = refilled(self.progress, leaves)

@@ -1,7 +1,5 @@
 """The server's side of DQNAvg, DDPGAvg and their like: models are networks."""
 
-from collections.abc import Container
-from functools import cached_property
 from math import sqrt
 from typing import Any
 
@@ -14,8 +12,8 @@ from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan
 from fedrl.engine.state import server_keys
 from fedrl.experiment.settings import Experiment
+from fedrl.files import Arrays
 from fedrl.network.agent_client import REPLICATE, named
-from fedrl.network.messages import Arrays
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.network.simulated_client import SimulatedClient
 from fedrl.strategies.corrections import Broadcast
@@ -28,29 +26,23 @@ class ServerOfNetworks(ServerSide):
     experiment: Experiment
 
     def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment, SimulatedClient(experiment, 0, None))
+        super().__init__(experiment, SimulatedClient(experiment, 0))
         self.sends_first = experiment.initialisation == "shared"
+        self.evaluated = {leg.trained for leg in plan(experiment) if leg.evaluates}
         self._engine = LocalEngine(experiment)
-        params = jax.jit(self._engine.first_params)(jnp.int32(REPLICATE))
+        params = jax.jit(self._engine.first_params)(REPLICATE)
         first = jax.tree.map(lambda leaf: leaf[0], params)
         self._shared, self._private = experiment.learner.split(first)
-        self._keys = server_keys(experiment.seed, jnp.int32(REPLICATE))
+        self._keys = server_keys(experiment.seed, REPLICATE)
+        self.noise = self._keys.noise
         self._length = sqrt(sum(float(np.sum(np.square(x))) for x in jax.tree.leaves(self._shared)))
         # Once: programs are compiled for what they are made of.
         self._play = jax.jit(self._played)
-
-    @cached_property
-    def evaluated(self) -> Container[int]:
-        return {leg.trained for leg in plan(self.experiment) if leg.evaluates}
 
     def begin(self) -> ServerState:
         parts = self.experiment.learner.parts(self._shared)
         begun: ServerState = jax.device_get(self.experiment.strategy.begin(self._shared, parts))
         return begun
-
-    @property
-    def noise(self) -> jax.Array:
-        return self._keys.noise
 
     def takes_part(self, number: int) -> list[int]:
         return [int(agent) for agent in self._engine.drawn(jnp.int32(number - 1), self._keys)]
@@ -95,7 +87,7 @@ class ServerOfNetworks(ServerSide):
 
     def _played(self, models: Any, trained: jax.Array) -> Any:
         """Returns in the held-out environments, which are numbered after the agents' ones."""
-        replicate, agents = jnp.int32(REPLICATE), self.agents
+        replicate, agents = REPLICATE, self.agents
         theta = self._engine.all_thetas(replicate)[agents:]
         numbers = agents + jnp.arange(theta.shape[0])
         return self._engine.play(

@@ -1,6 +1,6 @@
 """The server's side of QAvg and PAvg with known dynamics: the model is a table."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
 
@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.experiment.toml import to_toml
-from fedrl.files import Array, write_atomically
+from fedrl.files import Array, Arrays, write_atomically
 from fedrl.keys import Purpose, replicate_key
 from fedrl.network.agent_client import REPLICATE
 from fedrl.network.deployment import EXPERIMENT
-from fedrl.network.messages import Arrays
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.network.table_client import TABLE, TableClient
 from fedrl.runs.run_directory import RunDirectory
@@ -37,14 +36,14 @@ class ServerOfTables(ServerSide):
     def __init__(self, experiment: TabularExperiment) -> None:
         agent = TableClient(experiment, 0)
         super().__init__(experiment, agent)
+        self.evaluated = range(experiment.updates)
+        with jax.enable_x64(True):
+            root = jnp.uint32(experiment.seed)
+            self.noise = replicate_key(root, jnp.uint32(REPLICATE), Purpose.NOISE)
         self._first = agent.server()
         family = experiment.family
         values = family.task(agents=self.agents, seed=experiment.seed).R / (1 - family.gamma)
         self._possible = float(values.min()), float(values.max())
-
-    @property
-    def evaluated(self) -> Container[int]:
-        return range(self.experiment.updates)
 
     def directory(self, runs: Path) -> RunDirectory:
         path = runs / self.experiment.directory_name
@@ -55,15 +54,6 @@ class ServerOfTables(ServerSide):
 
     def begin(self) -> ServerState:
         return self._first
-
-    @property
-    def noise(self) -> jax.Array:
-        with jax.enable_x64(True):
-            root = jnp.uint32(self.experiment.seed)
-            return replicate_key(root, jnp.uint32(REPLICATE), Purpose.NOISE)
-
-    def takes_part(self, number: int) -> list[int]:
-        return list(range(self.agents))
 
     @property
     def largest_direction(self) -> float:

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.files import Array
+from fedrl.files import Array, Arrays
 from fedrl.network.agent_client import AgentClient, named, shapes
-from fedrl.network.messages import Arrays
 from fedrl.runs.run_directory import RunDirectory
 from fedrl.strategies.aggregators import Communication
 from fedrl.strategies.corrections import Broadcast, Offer
@@ -53,6 +52,10 @@ class ServerSide(ABC):
     """Whether its numbers have 64 bits."""
     sends_first: bool = True
     """Whether agents begin with the server's model, or each with one of its own."""
+    evaluated: Container[int]
+    """After how much training the model is evaluated."""
+    noise: jax.Array
+    """The root of the random numbers of aggregators that draw some."""
 
     def __init__(self, experiment: Any, agent: AgentClient) -> None:
         """`agent` is any of the agents: it knows what is sent and offered."""
@@ -71,11 +74,6 @@ class ServerSide(ABC):
         ]
         return [*rounds, Planned(len(rounds) + 1, 0, updates, True)]
 
-    @property
-    @abstractmethod
-    def evaluated(self) -> Container[int]:
-        """After how much training the model is evaluated."""
-
     def directory(self, runs: Path) -> RunDirectory:
         """Where its results are, below `runs`; made if it is new."""
         return RunDirectory.create(runs, self.experiment)
@@ -84,19 +82,9 @@ class ServerSide(ABC):
     def begin(self) -> ServerState:
         """The server before the first round."""
 
-    @property
-    @abstractmethod
-    def noise(self) -> jax.Array:
-        """The root of the random numbers of aggregators that draw some."""
-
-    @abstractmethod
     def takes_part(self, number: int) -> list[int]:
         """The agents of a round, ascending."""
-
-    def least(self, number: int) -> int:
-        """How many valid answers of the agents of a round the aggregator needs."""
-        least: int = self.experiment.aggregator.least(len(self.takes_part(number)))
-        return least
+        return list(range(self.agents))
 
     def step(
         self, state: ServerState, arrived: Mapping[int, Arrived], number: int, asked: int

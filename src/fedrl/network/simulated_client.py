@@ -1,7 +1,8 @@
 """One agent in a simulated environment: the local engine's client, for a federation of one."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -16,8 +17,8 @@ from fedrl.engine.state import Environments, Federation
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.timing import Timing
+from fedrl.files import Array
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.strategies.strategy import PLAIN
 from fedrl.trees import refilled
@@ -30,36 +31,63 @@ class SimulatedClient:
     on who else there is.
     """
 
-    def __init__(self, experiment: Experiment, agent: int, theta: Any) -> None:
+    def __init__(self, experiment: Experiment, agent: int, theta: Any = None) -> None:
         """`theta` as the family describes it; None: the one that is drawn for this agent."""
         self.experiment, self.agent = experiment, agent
-        self._client = client_of(experiment)
-        given: Any = drawn_theta(experiment, agent) if theta is None else theta
-        self._theta = np.asarray(experiment.family.check_theta(given))[None]
+        # An agent has no one to wait for, and the server's parts are the server's.
+        alone = replace(
+            experiment,
+            participation=1.0,
+            timing=Timing(),
+            aggregator=PLAIN.aggregator,
+            server_optimizer=PLAIN.server_optimizer,
+        )
+        self._client = Client(alone)
+        self._given = None if theta is None else experiment.family.check_theta(theta)
+
+    @cached_property
+    def theta(self) -> Array:
+        """The agent's environment."""
+        if self._given is not None:
+            return self._given
+        return np.asarray(_thetas(self._client, REPLICATE)[self.agent])
+
+    @property
+    def _theta(self) -> Array:
+        return self.theta[None]
 
     @cached_property
     def _environment(self) -> Environments:
-        numbers = jnp.array([self.agent])
-        environment: Environments = _environment(self._client, numbers, jnp.asarray(self._theta))
-        return environment
+        return _environments(self._client, REPLICATE, self._theta, np.array([self.agent]))
 
     @cached_property
     def _first(self) -> Any:
         """The agent's first parameters, with an axis of one agent in front."""
-        params = _first_params(self._client)
+        params = _first_params(self._client, REPLICATE)
         return jax.tree.map(lambda leaf: leaf[self.agent : self.agent + 1], params)
+
+    def _without_numbers(self, function: Callable[[Any], Any]) -> Any:
+        """What a function makes of the agent's first parameters."""
+        params = jax.eval_shape(self._client.first_params, REPLICATE)
+        return jax.eval_shape(lambda params: function(one(params)), params)
 
     @cached_property
     def sent(self) -> Broadcast:
-        return sent_by_server(self.experiment)
+        sent: Broadcast = self._without_numbers(self.sent_first)
+        return sent
 
     @cached_property
     def offered(self) -> Offer:
-        def begun(params: Any) -> Offer:
-            return offer(self.experiment, untrained(self.experiment, params))
-
-        offered: Offer = jax.eval_shape(begun, one(self._first))
+        experiment = self.experiment
+        offered: Offer = self._without_numbers(
+            lambda x: offer(experiment, untrained(experiment, x))
+        )
         return offered
+
+    def sent_first(self, params: Any) -> Broadcast:
+        """What a server sends whose agents have these parameters."""
+        shared, _ = self.experiment.learner.split(params)
+        return self.experiment.strategy.begin(shared, self.experiment.learner.parts(shared)).sent
 
     def first(self, received: Broadcast | None) -> Any:
         """Parameters to begin with, with an axis of one agent in front."""
@@ -68,19 +96,16 @@ class SimulatedClient:
         _, private = self.experiment.learner.split(self._first)
         return eqx.combine(jax.tree.map(lambda leaf: leaf[None], received.model), private)
 
-    def begin(self, received: Broadcast | None) -> Federation:
-        state: Federation = _begun(self._client, self.first(received), self._environment)
+    def begin(self, received: Broadcast | None) -> Any:
+        state = _begun(self._client, self.first(received), self._environment)
         return state if received is None else _with(state, received)
 
-    def receive(self, state: Federation, received: Broadcast, counted: bool) -> Federation:
+    def receive(self, state: Any, received: Broadcast, counted: bool) -> Any:
         server = _with(state, received).server
-        after: Federation = _received(
-            self._client, state, server, self._environment, jnp.asarray(counted)
-        )
-        return after
+        return _received(self._client, state, server, self._environment, jnp.asarray(counted))
 
-    def work(self, state: Federation, E: int, trained: int, scale: float) -> Federation:
-        done: Federation = _worked(self._client, state, self._environment, jnp.int32(E))
+    def work(self, state: Any, E: int, trained: int, scale: float) -> Any:
+        done = _worked(self._client, state, self._environment, jnp.int32(E))
         jax.block_until_ready(done)  # type: ignore[no-untyped-call]
         self.experiment.family.raise_trouble()
         found = Diverged.of(jax.tree.map(lambda leaf: leaf[None], done.agents.seen))
@@ -88,51 +113,35 @@ class SimulatedClient:
             raise FedrlError(found.told(0, 0, f"agent {self.agent}"))
         return done
 
-    def offer(self, state: Federation) -> Offer:
+    def offer(self, state: Any) -> Offer:
         offers: Offer = one(self._client.offer(state))
         return offers
 
-    def evaluate(self, state: Federation, trained: int) -> tuple[Federation, dict[str, float]]:
-        numbers = (jnp.int32(self.agent), jnp.int32(trained))
-        params, theta = state.agents.learned.params, jnp.asarray(self._theta)
-        played = jax.device_get(_played(self._client, params, theta, *numbers))
+    def evaluate(self, state: Any, trained: int) -> tuple[Any, dict[str, float]]:
+        agents = state.agents
+        played = _played(
+            self._client,
+            agents.learned.params,
+            self._theta,
+            replicate=REPLICATE,
+            trained=jnp.int32(trained),
+            own=True,
+            numbers=jnp.array([self.agent]),
+        )
+        played, seen = jax.device_get((played, agents.seen))
         self.experiment.family.raise_trouble()
-        named = ("return", "discounted_return")
-        own = "own_" if self.experiment.learner.personal else ""
-        metrics = {own + name: float(x[0]) for name, x in zip(named, played, strict=True)}
-        seen = jax.device_get(state.agents.seen)
-        agents = state.agents._replace(seen=state.agents.seen.cleared())
-        return state._replace(agents=agents), metrics | _met(seen)
+        metrics = self.returns(*(float(x[0]) for x in played)) | _met(seen)
+        return state._replace(agents=agents._replace(seen=agents.seen.cleared())), metrics
 
-    def restore(self, leaves: list[Array]) -> Federation | None:
+    def returns(self, undiscounted: float, discounted: float) -> dict[str, float]:
+        """What an evaluation says, by name."""
+        own = "own_" if self.experiment.learner.personal else ""
+        return {f"{own}return": undiscounted, f"{own}discounted_return": discounted}
+
+    def restore(self, leaves: list[Array]) -> Any | None:
         # Without tracing what is kept in this object: a tracer must not stay in it.
         shapes = jax.eval_shape(self._client.begin, self._first, self._environment)
-        state: Federation | None = refilled(shapes, leaves)
-        return state
-
-
-def client_of(experiment: Experiment) -> Client:
-    """The client of an agent that has no one to wait for; the server's parts are the server's."""
-    alone = replace(
-        experiment,
-        participation=1.0,
-        timing=Timing(),
-        aggregator=PLAIN.aggregator,
-        server_optimizer=PLAIN.server_optimizer,
-    )
-    return Client(alone)
-
-
-def sent_by_server(experiment: Experiment) -> Broadcast:
-    """What the server of an experiment sends to an agent, without numbers."""
-
-    def begun(params: Any) -> Broadcast:
-        shared, _ = experiment.learner.split(one(params))
-        return experiment.strategy.begin(shared, experiment.learner.parts(shared)).sent
-
-    params = jax.eval_shape(client_of(experiment).first_params, np.int32(REPLICATE))
-    sent: Broadcast = jax.eval_shape(begun, params)
-    return sent
+        return refilled(shapes, leaves)
 
 
 def one(tree: Any) -> Any:
@@ -145,42 +154,6 @@ def _with(state: Federation, received: Broadcast) -> Federation:
     return state._replace(server=state.server._replace(sent=received))
 
 
-# Programs: everything that differs between agents is an input, so that all have the same ones.
-
-
-@partial(jax.jit, static_argnums=0)
-def _thetas(client: Client) -> jax.Array:
-    return client.thetas(jnp.int32(REPLICATE))
-
-
-@partial(jax.jit, static_argnums=0)
-def _first_params(client: Client) -> Any:
-    return client.first_params(jnp.int32(REPLICATE))
-
-
-@partial(jax.jit, static_argnums=0)
-def _environment(client: Client, agents: jax.Array, theta: jax.Array) -> Environments:
-    return client.environments(jnp.int32(REPLICATE), theta, agents)
-
-
-_begun = jax.jit(Client.begin, static_argnums=0)
-_received = jax.jit(Client.receive, static_argnums=0)
-_worked = jax.jit(Client.work, static_argnums=0, donate_argnums=1)
-
-
-@partial(jax.jit, static_argnums=0)
-def _played(
-    client: Client, params: Any, theta: jax.Array, agent: jax.Array, trained: jax.Array
-) -> Any:
-    play = partial(client.play, replicate=jnp.int32(REPLICATE), own=True)
-    return play(params, theta, trained=trained, numbers=agent[None])
-
-
-def drawn_theta(experiment: Experiment, agent: int) -> Array:
-    """The environment that the local engine would give an agent."""
-    return np.asarray(_thetas(client_of(experiment))[agent])
-
-
 def _met(seen: Seen) -> dict[str, float]:
     """Means over what was met; nothing where nothing was."""
     metrics = {"updates": float(seen.updates[0])}
@@ -189,3 +162,13 @@ def _met(seen: Seen) -> dict[str, float]:
     if seen.episodes[0]:
         metrics["explored_return"] = float(seen.collected[0]) / int(seen.episodes[0])
     return metrics
+
+
+# Programs: everything that differs between agents is an input, so that all have the same ones.
+_thetas = jax.jit(Client.thetas, static_argnums=0)
+_first_params = jax.jit(Client.first_params, static_argnums=0)
+_environments: Callable[..., Environments] = jax.jit(Client.environments, static_argnums=0)
+_begun: Callable[..., Federation] = jax.jit(Client.begin, static_argnums=0)
+_received: Callable[..., Federation] = jax.jit(Client.receive, static_argnums=0)
+_worked: Callable[..., Federation] = jax.jit(Client.work, static_argnums=0, donate_argnums=1)
+_played = jax.jit(Client.play, static_argnums=0, static_argnames="own")

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.errors import FedrlError
+from fedrl.files import Array
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.messages import Array
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.strategies.strategy import ServerState, Strategy
 from fedrl.tabular.exact.mdp import MDPs, objective
@@ -90,9 +90,7 @@ class TableClient:
             return state, {"objective": float(found[0])}
 
     def restore(self, leaves: list[Array]) -> Round | None:
-        with jax.enable_x64(True):
-            state: Round | None = refilled(self.begin(None), leaves)
-            return state
+        return refilled(self.begin(None), leaves)
 
     @cached_property
     def _keys(self) -> jax.Array:
@@ -109,17 +107,10 @@ def _with(at: Round, received: Broadcast) -> Round:
 
 def _first_table(experiment: TabularExperiment) -> Array:
     """What all agents begin with, (S, A)."""
-    family = experiment.family
-    with jax.enable_x64(True):
-        drawn = draw_tables(
-            experiment.learner,
-            family.states,
-            family.actions,
-            jnp.uint32(experiment.seed),
-            jnp.array([REPLICATE], jnp.uint32),
-        )
-        table: Array = np.asarray(drawn)[0]
-        return table
+    size = experiment.family.states, experiment.family.actions
+    numbers = jnp.uint32(experiment.seed), jnp.array([REPLICATE], jnp.uint32)
+    table: Array = np.asarray(draw_tables(experiment.learner, *size, *numbers))[0]
+    return table
 
 
 def _first_lane(tree: Any) -> Any:

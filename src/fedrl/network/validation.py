@@ -5,7 +5,8 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from fedrl.network.messages import CORRECTION, METRICS, Answer, Arrays, Instruction
+from fedrl.files import Arrays
+from fedrl.network.messages import CORRECTION, METRICS, Answer, Instruction
 
 # Characters of a foreign text that are kept.
 LONGEST = 500

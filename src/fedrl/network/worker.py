@@ -5,8 +5,6 @@
 
 import os
 import sys
-import threading
-import time
 from pathlib import Path
 
 from fedrl.compilation import use_compilation_cache
@@ -15,8 +13,8 @@ from fedrl.experiment.toml import read_settings
 from fedrl.network.agent_process import REFUSED
 from fedrl.network.answering import Agent
 from fedrl.network.deployment import AGENT, EXPERIMENT, STATE, AgentSettings
-from fedrl.network.experiments import read_experiment
-from fedrl.network.kinds import agent_of
+from fedrl.network.kinds import agent_of, read_experiment
+from fedrl.network.processes import leave_with
 from fedrl.network.socket import listen, serve
 
 
@@ -32,14 +30,7 @@ def agent_in(folder: Path) -> Agent:
 
 def main(folder: Path) -> None:
     """Answer until whoever started us is gone."""
-    parent = os.getppid()
-
-    def leave_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(0)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    leave_with(os.getppid())
     agent = _agent_or_exit(folder)
     listening = listen(folder)
     print("ready", flush=True)
