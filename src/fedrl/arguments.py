@@ -1,10 +1,16 @@
 """Checks of single arguments, shared by everything that users call."""
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import partial
 from math import inf, isinf
 from numbers import Integral, Real
+from typing import Any, Literal, get_args, get_origin
 
 from fedrl.errors import FedrlError, unknown_name
+
+Check = Callable[[str, Any], object]
+"""Refuses a value of the argument with this name, or returns the value to keep."""
 
 
 def _plain(value: object) -> object:
@@ -73,15 +79,26 @@ def probability(name: str, value: object) -> float:
     return number(name, value, "a probability in [0, 1]", lambda x: 0 <= x <= 1)
 
 
+# Checks of numbers, as `check_fields` takes them.
+step_size = partial(
+    number, allowed="a number from 1e-30 to 1e30", test=lambda x: 1e-30 <= x <= 1e30
+)
+positive = partial(number, allowed="a positive number", test=lambda x: 0 < x < 1e30)
+not_negative = partial(number, allowed="a number from 0 to 1e30", test=lambda x: 0 <= x <= 1e30)
+below_one = partial(number, allowed="a number in [0, 1)", test=lambda x: 0 <= x < 1)
+above_zero = partial(number, allowed="a number in (0, 1]", test=lambda x: 0 < x <= 1)
+
+
 def discount(gamma: object) -> float:
     """A discount factor."""
-    return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
+    return below_one("gamma", gamma)
 
 
-def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def choice(name: str, value: object, choices: tuple[str, ...]) -> object:
     """One of a few words."""
     if value not in choices:
         raise unknown_name(name, value, choices)
+    return value
 
 
 def flag(name: str, value: object) -> bool:
@@ -92,14 +109,42 @@ def flag(name: str, value: object) -> bool:
     return plain
 
 
-def of_kind(name: str, value: object, *kinds: type) -> None:
+def of_kind(name: str, value: object, *kinds: type) -> object:
     """An instance of one of a few classes."""
     if not isinstance(value, kinds):
         allowed = " or ".join(kind.__name__ for kind in kinds)
         raise FedrlError(f"{name} must be {allowed}, got {short(value)}")
+    return value
+
+
+def optional(check: Check) -> Check:
+    """The check of an argument that may also be None."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
 def settle(settings: object, **checked: object) -> None:
     """Put the checked values into a frozen dataclass: plain numbers, so that they can be stored."""
     for name, value in checked.items():
         object.__setattr__(settings, name, value)
+
+
+def check_fields(settings: Any, where: str, **checks: Check) -> None:
+    """Check fields of a frozen dataclass, called `where.field`, and put the plain values into it.
+
+    Texts, flags, choices and settings of one class are checked by their types.
+    """
+    typed = {field.name: _check_of_type(field.type) for field in fields(settings)}
+    for name, check in (typed | checks).items():
+        if check is not None:
+            checked = check(f"{where}.{name}" if where else name, getattr(settings, name))
+            object.__setattr__(settings, name, checked)
+
+
+def _check_of_type(kind: Any) -> Check | None:
+    if kind is bool:
+        return flag
+    if get_origin(kind) is Literal:
+        return partial(choice, choices=get_args(kind))
+    if isinstance(kind, type) and (kind is str or is_dataclass(kind)):
+        return lambda name, value: of_kind(name, value, kind)
+    return None

@@ -4,20 +4,16 @@ With `twin`, `actor_every` and `smoothing` it becomes TD3.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedrl import arguments
-from fedrl.learners.learner import Correct, Learned, Learner, Output
+from fedrl.learners.learner import COUNT, Correct, Learned, Learner, Output
 from fedrl.learners.networks import MLP, Critic
-from fedrl.learners.personalisation import (
-    ADAM,
-    LARGEST_ADAM_STEP,
-    Model,
-    through_the_eyes_of,
-)
+from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -78,36 +74,25 @@ class DDPG(Learner):
     name: ClassVar[str] = "ddpg"
     continuous: ClassVar[bool] = True
     stepped: ClassVar[tuple[str, ...]] = ActorCritic._fields
+    largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = ("sigma", "smoothing", "smoothing_clip")
-        allowed = "a number from 0 to 1e30"
-        arguments.settle(
+        # In the last layer, the best action would be the same everywhere.
+        last = max(len(self.hidden) - 1, 0)
+        arguments.check_fields(
             self,
-            action_layer=arguments.whole(
-                # In the last layer, the best action would be the same everywhere.
-                "learner.action_layer",
-                self.action_layer,
-                smallest=0,
-                largest=max(len(self.hidden) - 1, 0),
-            ),
-            tau=arguments.number(
-                "learner.tau", self.tau, "a number in (0, 1]", lambda x: 0 < x <= 1
-            ),
-            ou_theta=arguments.probability("learner.ou_theta", self.ou_theta),
-            twin=arguments.flag("learner.twin", self.twin),
-            **self._step_sizes("actor_lr", "critic_lr"),
-            **self._counts("actor_every"),
-            **{
-                n: arguments.number(
-                    f"learner.{n}", getattr(self, n), allowed, lambda x: 0 <= x <= 1e30
-                )
-                for n in sizes
-            },
+            "learner",
+            action_layer=partial(arguments.whole, smallest=0, largest=last),
+            actor_lr=arguments.step_size,
+            critic_lr=arguments.step_size,
+            tau=arguments.above_zero,
+            sigma=arguments.not_negative,
+            ou_theta=arguments.probability,
+            actor_every=COUNT,
+            smoothing=arguments.not_negative,
+            smoothing_clip=arguments.not_negative,
         )
-        arguments.choice("learner.exploration", self.exploration, ("gaussian", "ou"))
-        arguments.choice("learner.warmup", self.warmup, ("uniform", "policy"))
 
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """Fresh networks, their copies as targets, and Adam's zeros."""
@@ -200,10 +185,6 @@ class DDPG(Learner):
             return improve(), loss
         after: Learned = jax.lax.cond(updates % self.actor_every == 0, improve, lambda: learned)
         return after, loss
-
-    @property
-    def largest_direction(self) -> float:
-        return LARGEST_ADAM_STEP
 
     @property
     def largest_step(self) -> float:

@@ -10,14 +10,9 @@ import optax
 from fedrl import arguments
 from fedrl.errors import FedrlError
 from fedrl.launches import either
-from fedrl.learners.learner import Correct, Learned, Learner, Output
+from fedrl.learners.learner import COUNT, Correct, Learned, Learner, Output
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import (
-    ADAM,
-    LARGEST_ADAM_STEP,
-    Model,
-    through_the_eyes_of,
-)
+from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -46,24 +41,25 @@ class DQN(Learner):
 
     name: ClassVar[str] = "dqn"
     continuous: ClassVar[bool] = False
+    largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares = ("epsilon_start", "epsilon_end", "epsilon_decay")
-        arguments.settle(
+        arguments.check_fields(
             self,
-            double=arguments.flag("learner.double", self.double),
-            **self._step_sizes("lr"),
-            **self._counts("target_every", "epsilon_updates"),
-            **{n: arguments.probability(f"learner.{n}", getattr(self, n)) for n in shares},
+            "learner",
+            lr=arguments.step_size,
+            target_every=COUNT,
+            epsilon_start=arguments.probability,
+            epsilon_end=arguments.probability,
+            epsilon_decay=arguments.probability,
+            epsilon_updates=COUNT,
         )
         if self.epsilon_end > self.epsilon_start:
             raise FedrlError(
                 f"learner.epsilon_end = {self.epsilon_end} is above learner.epsilon_start = "
                 f"{self.epsilon_start}: exploration can only fall"
             )
-        arguments.choice("learner.loss", self.loss, ("mse", "huber"))
-        arguments.choice("learner.exploration", self.exploration, ("exponential", "linear"))
 
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """A fresh network, its copy as the target, and Adam's zeros."""
@@ -90,12 +86,7 @@ class DQN(Learner):
         return jax.random.uniform(key, (2,))
 
     def act(
-        self,
-        params: Any,
-        observation: jax.Array,
-        noise: Any,
-        draws: jax.Array,
-        updates: jax.Array,
+        self, params: Any, observation: jax.Array, noise: Any, draws: jax.Array, updates: jax.Array
     ) -> tuple[jax.Array, Any]:
         """An epsilon-greedy action, from two uniform numbers."""
         q = params(observation)
@@ -121,10 +112,6 @@ class DQN(Learner):
         learned, value = self.descend(learned, loss, ADAM, self.lr, correct)
         copy = updates % self.target_every == 0
         return learned._replace(target=either(copy, learned.params, learned.target)), value
-
-    @property
-    def largest_direction(self) -> float:
-        return LARGEST_ADAM_STEP
 
     @property
     def largest_step(self) -> float:

@@ -6,7 +6,7 @@ what the learner records beside them, which keeps its 32 bits whatever the rest 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class Memory:
     """Numbers in a row; float16 and bfloat16 take half the memory and round to 3 or 2 digits."""
 
     def __post_init__(self) -> None:
-        arguments.choice("learner.memory.dtype", self.dtype, get_args(Dtype))
+        arguments.check_fields(self, "learner.memory")
 
     def check(self, family: str, actions: int, continuous: bool) -> None:
         """Refuse a family whose actions cannot be stored like this."""

@@ -17,7 +17,7 @@ import optax
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output
+from fedrl.learners.learner import SIZE, Correct, Learned, Learner, Output
 from fedrl.learners.memory import Memory
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model
@@ -90,12 +90,25 @@ class PPO(Learner):
     name: ClassVar[str] = "ppo"
     on_policy: ClassVar[bool] = True
     records: ClassVar[tuple[str, ...]] = ("log_probability", "value", "next_value", "cut")
+    largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
-        rollout = arguments.whole("learner.rollout", self.rollout, smallest=2, largest=LARGEST)
-        arguments.settle(self, replay=rollout, learning_starts=rollout, update_every=rollout)
+        rollout = SIZE("learner.rollout", self.rollout, smallest=2)
+        same = dict.fromkeys(("rollout", "replay", "learning_starts", "update_every"), rollout)
+        arguments.settle(self, **same)
         super().__post_init__()
-        arguments.choice("learner.actions", self.actions, ("discrete", "continuous"))
+        arguments.check_fields(
+            self,
+            "learner",
+            epochs=SIZE,
+            lr=arguments.step_size,
+            gae_lambda=arguments.probability,
+            clip=arguments.positive,
+            value_weight=arguments.not_negative,
+            entropy_weight=arguments.not_negative,
+            largest_gradient=arguments.positive,
+            first_deviation=arguments.positive,
+        )
         if self.memory != Memory():
             raise FedrlError(
                 "learner.memory is about what is remembered for long, and ppo goes over its "
@@ -106,23 +119,6 @@ class PPO(Learner):
                 f"learner.rollout = {rollout} is not a multiple of learner.batch = {self.batch}: "
                 "an update goes over whole batches"
             )
-        above, weight = "a positive number", "a number from 0 to 1e30"
-        arguments.settle(
-            self,
-            epochs=arguments.whole("learner.epochs", self.epochs, largest=LARGEST),
-            gae_lambda=arguments.probability("learner.gae_lambda", self.gae_lambda),
-            **self._step_sizes("lr"),
-            **{
-                n: arguments.number(f"learner.{n}", getattr(self, n), above, lambda x: 0 < x < 1e30)
-                for n in ("clip", "largest_gradient", "first_deviation")
-            },
-            **{
-                n: arguments.number(
-                    f"learner.{n}", getattr(self, n), weight, lambda x: 0 <= x <= 1e30
-                )
-                for n in ("value_weight", "entropy_weight")
-            },
-        )
 
     @classmethod
     def for_actions(cls, continuous: bool) -> "PPO":
@@ -246,10 +242,6 @@ class PPO(Learner):
                 lambda learned, seen: (witness(learned, seen), None), learned, batch.observation
             )
         return learned, losses.mean()
-
-    @property
-    def largest_direction(self) -> float:
-        return LARGEST_ADAM_STEP
 
     @property
     def largest_step(self) -> float:
