@@ -1,16 +1,15 @@
 """Checks of single arguments, shared by everything that users call."""
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
+from inspect import get_annotations
 from math import inf, isinf
 from numbers import Integral, Real
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from fedrl.errors import FedrlError, unknown_name
-
-Check = Callable[[str, Any], object]
-"""Refuses a value of the argument with this name, or returns the value to keep."""
 
 
 def _plain(value: object) -> object:
@@ -79,19 +78,9 @@ def probability(name: str, value: object) -> float:
     return number(name, value, "a probability in [0, 1]", lambda x: 0 <= x <= 1)
 
 
-# Checks of numbers, as `check_fields` takes them.
-step_size = partial(
-    number, allowed="a number from 1e-30 to 1e30", test=lambda x: 1e-30 <= x <= 1e30
-)
-positive = partial(number, allowed="a positive number", test=lambda x: 0 < x < 1e30)
-not_negative = partial(number, allowed="a number from 0 to 1e30", test=lambda x: 0 <= x <= 1e30)
-below_one = partial(number, allowed="a number in [0, 1)", test=lambda x: 0 <= x < 1)
-above_zero = partial(number, allowed="a number in (0, 1]", test=lambda x: 0 < x <= 1)
-
-
 def discount(gamma: object) -> float:
     """A discount factor."""
-    return below_one("gamma", gamma)
+    return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
 
 
 def choice(name: str, value: object, choices: tuple[str, ...]) -> object:
@@ -117,34 +106,62 @@ def of_kind(name: str, value: object, *kinds: type) -> object:
     return value
 
 
-def optional(check: Check) -> Check:
-    """The check of an argument that may also be None."""
-    return lambda name, value: None if value is None else check(name, value)
-
-
 def settle(settings: object, **checked: object) -> None:
     """Put the checked values into a frozen dataclass: plain numbers, so that they can be stored."""
     for name, value in checked.items():
         object.__setattr__(settings, name, value)
 
 
-def check_fields(settings: Any, where: str, **checks: Check) -> None:
-    """Check fields of a frozen dataclass, called `where.field`, and put the plain values into it.
+@dataclass(frozen=True)
+class Check:
+    """In an `Annotated` type of a setting: which values it may have."""
 
-    Texts, flags, choices and settings of one class are checked by their types.
+    check: Callable[[str, Any], object]
+    """Of the setting's name and value: refuses it, or returns what to keep."""
+
+
+def within(allowed: str, test: Callable[[float], bool]) -> Check:
+    """A check of real numbers; `allowed` says which pass."""
+    return Check(partial(number, allowed=allowed, test=test))
+
+
+Count = Annotated[int, Check(partial(whole, largest=2**31 - 1))]
+Probability = Annotated[float, Check(probability)]
+StepSize = Annotated[float, within("a number from 1e-30 to 1e30", lambda x: 1e-30 <= x <= 1e30)]
+Positive = Annotated[float, within("a positive number", lambda x: 0 < x < 1e30)]
+NotNegative = Annotated[float, within("a number from 0 to 1e30", lambda x: 0 <= x <= 1e30)]
+BelowOne = Annotated[float, within("a number in [0, 1)", lambda x: 0 <= x < 1)]
+AboveZero = Annotated[float, within("a number in (0, 1]", lambda x: 0 < x <= 1)]
+
+
+def check_fields(settings: object, where: str) -> None:
+    """Check a frozen dataclass by the types of its fields, and put the plain values into it.
+
+    Errors call a field `where.field`. Beside what `Annotated` types say, texts, flags, choices and
+    settings of one class are checked. A field that a subclass gives a plain type is checked as in
+    its base class.
     """
-    typed = {field.name: _check_of_type(field.type) for field in fields(settings)}
-    for name, check in (typed | checks).items():
-        if check is not None:
-            checked = check(f"{where}.{name}" if where else name, getattr(settings, name))
-            object.__setattr__(settings, name, checked)
+    checks = {}
+    for base in reversed(type(settings).__mro__):
+        for name, annotation in get_annotations(base).items():
+            if (check := _check(annotation)) is not None:
+                checks[name] = check
+    for name, check in checks.items():
+        full = f"{where}.{name}" if where else name
+        settle(settings, **{name: check(full, getattr(settings, name))})
 
 
-def _check_of_type(kind: Any) -> Check | None:
-    if kind is bool:
+def _check(annotation: Any) -> Callable[[str, Any], object] | None:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return next((one.check for one in inner if isinstance(one, Check)), None)
+    if origin is Literal:
+        return partial(choice, choices=inner)
+    if origin in (Union, UnionType) and len(inner) == 2 and inner[1] is NoneType:
+        check = _check(inner[0])
+        return check and (lambda name, value: None if value is None else check(name, value))
+    if annotation is bool:
         return flag
-    if get_origin(kind) is Literal:
-        return partial(choice, choices=get_args(kind))
-    if isinstance(kind, type) and (kind is str or is_dataclass(kind)):
-        return lambda name, value: of_kind(name, value, kind)
+    if isinstance(annotation, type) and (annotation is str or is_dataclass(annotation)):
+        return lambda name, value: of_kind(name, value, annotation)
     return None

@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import BelowOne, Check, Count, check_fields, whole
 from fedrl.errors import FedrlError
 from fedrl.learners import replay
 from fedrl.learners.memory import Memory
@@ -24,8 +24,7 @@ from fedrl.strategies.strategy import ALL
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
 LARGEST = 1 << 16
-SIZE = partial(arguments.whole, largest=LARGEST)
-COUNT = partial(arguments.whole, largest=2**31 - 1)
+Size = Annotated[int, Check(partial(whole, largest=LARGEST))]
 
 Output = Literal["argmax", "tanh", "clip"]
 OUTPUTS: Mapping[Output, Callable[[jax.Array], jax.Array]] = {
@@ -57,7 +56,7 @@ class Correct(NamedTuple):
 def _widths(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
         raise FedrlError(f"{name} must be a list of widths, got {value!r}")
-    return tuple(SIZE(name, width) for width in value)
+    return tuple(whole(name, width, largest=LARGEST) for width in value)
 
 
 @dataclass(frozen=True)
@@ -78,19 +77,20 @@ class Learner(ABC):
     largest_direction: ClassVar[float | None] = None
     """The most that a direction in `descend` says of one weight; None if that is not known."""
 
-    hidden: tuple[int, ...] = (128,)
+    hidden: Annotated[tuple[int, ...], Check(_widths)] = (128,)
     """Widths of the hidden layers."""
-    gamma: float = 0.99
+    gamma: BelowOne = 0.99
     """Discount factor."""
-    batch: int = 16
+    batch: Size = 16
     """Transitions in an update."""
-    replay: int = 10_000
+    # The most of which every one can be picked with 23 random bits.
+    replay: Annotated[int, Check(partial(whole, largest=1 << 23))] = 10_000
     """Transitions an agent remembers."""
     memory: Memory = field(default_factory=Memory)
     """How it stores them."""
-    learning_starts: int = 100
+    learning_starts: Count = 100
     """Steps an agent explores before its first update, and again when its replay was emptied."""
-    update_every: int = 1
+    update_every: Size = 1
     """Environment steps for each update."""
     personal: Personal = field(default_factory=Personal)
     """What of an agent's networks is private."""
@@ -98,17 +98,7 @@ class Learner(ABC):
     """What an update may change: shared and private leaves, either of them, or nothing."""
 
     def __post_init__(self) -> None:
-        arguments.check_fields(
-            self,
-            "learner",
-            hidden=_widths,
-            gamma=arguments.below_one,
-            batch=SIZE,
-            # The most of which every one can be picked with 23 random bits.
-            replay=partial(arguments.whole, largest=1 << 23),
-            learning_starts=COUNT,
-            update_every=SIZE,
-        )
+        check_fields(self, "learner")
         if self.personal.head and not self.hidden:
             raise FedrlError(
                 "learner.personal.head = True, but without hidden layers the head is all there is: "

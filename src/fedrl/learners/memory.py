@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl import arguments
+from fedrl.arguments import check_fields
 from fedrl.errors import FedrlError
 from fedrl.learners import replay
 from fedrl.learners.replay import Transition
@@ -31,7 +31,7 @@ class Memory:
     """Numbers in a row; float16 and bfloat16 take half the memory and round to 3 or 2 digits."""
 
     def __post_init__(self) -> None:
-        arguments.check_fields(self, "learner.memory")
+        check_fields(self, "learner.memory")
 
     def check(self, family: str, actions: int, continuous: bool) -> None:
         """Refuse a family whose actions cannot be stored like this."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import sqrt
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import Check, NotNegative, StepSize, check_fields, whole
 
 # Further from the mean than so many deviations an observation is cut off.
 FURTHEST = 10.0
@@ -109,11 +109,11 @@ its two moments. Gradients that grow by b2 / b1 from update to update come near 
 class Personal:
     """What of an agent's networks is private; nothing, unless said: the plain algorithms."""
 
-    embedding: int = 0
+    embedding: Annotated[int, Check(partial(whole, smallest=0, largest=LARGEST_EMBEDDING))] = 0
     """Numbers that stand for the agent's environment, put before each observation and learnt."""
-    embedding_range: float = 1.0
+    embedding_range: NotNegative = 1.0
     """An embedding begins uniform between minus this and this."""
-    embedding_lr: float | None = None
+    embedding_lr: StepSize | None = None
     """Step size of the embedding's Adam; its network's unless given."""
     head: bool = False
     """Whether each agent has an output layer of its own."""
@@ -121,13 +121,7 @@ class Personal:
     """Whether each agent centres and scales observations by mean and deviation of its own."""
 
     def __post_init__(self) -> None:
-        arguments.check_fields(
-            self,
-            "learner.personal",
-            embedding=partial(arguments.whole, smallest=0, largest=LARGEST_EMBEDDING),
-            embedding_range=arguments.not_negative,
-            embedding_lr=arguments.optional(arguments.step_size),
-        )
+        check_fields(self, "learner.personal")
 
     def __bool__(self) -> bool:
         """Whether anything is private."""

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import NotNegative, Positive, Probability, StepSize, settle, whole
 from fedrl.errors import FedrlError
-from fedrl.learners.learner import SIZE, Correct, Learned, Learner, Output
+from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output, Size
 from fedrl.learners.memory import Memory
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model
@@ -63,21 +63,21 @@ class PPO(Learner):
     """Steps between two updates; an update goes over these and then forgets them."""
     batch: int = 64
     """Steps in a gradient step."""
-    epochs: int = 4
+    epochs: Size = 4
     """How often an update goes over its rollout."""
-    lr: float = 3e-4
+    lr: StepSize = 3e-4
     """Step size of Adam."""
-    gae_lambda: float = 0.95
+    gae_lambda: Probability = 0.95
     """Weight of later steps in an advantage (GAE): 0 trusts the critic, 1 the returns."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """How far the probability of an action may move in an update, as a ratio."""
-    value_weight: float = 0.5
+    value_weight: NotNegative = 0.5
     """Weight of the critic's loss."""
-    entropy_weight: float = 0.0
+    entropy_weight: NotNegative = 0.0
     """Weight of the policy's entropy, which keeps it from settling early."""
-    largest_gradient: float = 0.5
+    largest_gradient: Positive = 0.5
     """Longer gradients are shortened to this norm."""
-    first_deviation: float = 0.6
+    first_deviation: Positive = 0.6
     """Continuous actions: standard deviation at the beginning; actions are in [-1, 1]."""
 
     replay: int = 256
@@ -93,22 +93,10 @@ class PPO(Learner):
     largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
-        rollout = SIZE("learner.rollout", self.rollout, smallest=2)
+        rollout = whole("learner.rollout", self.rollout, smallest=2, largest=LARGEST)
         same = dict.fromkeys(("rollout", "replay", "learning_starts", "update_every"), rollout)
-        arguments.settle(self, **same)
+        settle(self, **same)
         super().__post_init__()
-        arguments.check_fields(
-            self,
-            "learner",
-            epochs=SIZE,
-            lr=arguments.step_size,
-            gae_lambda=arguments.probability,
-            clip=arguments.positive,
-            value_weight=arguments.not_negative,
-            entropy_weight=arguments.not_negative,
-            largest_gradient=arguments.positive,
-            first_deviation=arguments.positive,
-        )
         if self.memory != Memory():
             raise FedrlError(
                 "learner.memory is about what is remembered for long, and ppo goes over its "
