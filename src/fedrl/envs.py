@@ -22,7 +22,7 @@ from gymnasium.error import ResetNeeded
 from fedrl.arguments import choice
 from fedrl.errors import FedrlError
 from fedrl.families import Acrobots, CartPoles, ControlFamily, HalfCheetahs, Hoppers
-from fedrl.families.control_family import Constants, State
+from fedrl.families.control_family import Constants, State, numbers_of
 from fedrl.files import Array
 
 Theta = float | Sequence[float]
@@ -96,10 +96,7 @@ class FamilyEnv(gymnasium.Env[Array, Action]):
     def _checked(self, action: Action) -> Array:
         n = self.family.actions
         if self.family.continuous:
-            try:
-                vector = np.asarray(action, np.float32)
-            except (TypeError, ValueError):
-                vector = np.full(0, np.nan, np.float32)
+            vector = numbers_of(action)
             if vector.shape != (n,) or not (np.abs(vector) <= 1).all():
                 raise FedrlError(f"action must be {n} numbers from -1 to 1, got {action!r}")
             return vector

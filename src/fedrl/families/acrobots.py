@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.drawing import draw_acrobot
 from fedrl.files import Array
 
 GRAVITY = 9.8
@@ -104,8 +105,6 @@ class Acrobots(ControlFamily):
         return jnp.stack([cos[0], sin[0], cos[1], sin[1], state[2], state[3]])
 
     def draw(self, state: Array, theta: Array) -> Array:
-        from fedrl.families.drawing import draw_acrobot
-
         length = float(theta[1]) if self.length is not None else 1.0
         return draw_acrobot(float(state[0]), float(state[1]), float(theta[0]), length)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.drawing import draw_cart_pole
 from fedrl.files import Array
 
 GRAVITY = 9.8
@@ -98,8 +99,6 @@ class CartPoles(ControlFamily):
         return state
 
     def draw(self, state: Array, theta: Array) -> Array:
-        from fedrl.families.drawing import draw_cart_pole
-
         return draw_cart_pole(float(state[0]), float(state[2]), float(theta[0]))
 
 

@@ -36,6 +36,15 @@ def stretched(action: Array, low: Array, high: Array) -> Array:
     return within.astype(low.dtype)
 
 
+def numbers_of(given: object) -> Array:
+    """Numbers in 32 bits; what is none becomes NaN, and what is too large infinite."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        return np.full(1, np.nan, np.float32)
+
+
 def without_idle(active: jax.Array, state: State) -> State:
     """States, those that need not be simulated replaced by what is no number.
 
@@ -156,11 +165,7 @@ class ControlFamily(ABC):
 
     def check_theta(self, theta: float | Sequence[float]) -> Array:
         """One theta as a vector; also outside the range drawn from, where that makes sense."""
-        try:
-            with np.errstate(over="ignore"):  # too large becomes inf, which is refused below
-                vector = np.atleast_1d(np.asarray(theta, np.float32))
-        except (TypeError, ValueError):
-            vector = np.full(1, np.nan, np.float32)
+        vector = np.atleast_1d(numbers_of(theta))
         if vector.shape != (len(self.varied),) or not all(
             varied.allows(value) for varied, value in zip(self.varied, vector, strict=True)
         ):

@@ -54,12 +54,12 @@ class GymnasiumFamily(ControlFamily):
             )
         arguments.settle(self, vary=tuple(self._range(*one) for one in self.vary))
         if self.time_limit == 0:
+            if self._shape.time_limit is None:
+                raise FedrlError(
+                    f"{self.environment} does not say when an episode is too long: give a "
+                    "time_limit, in a file as time_limit = 500 below [family]"
+                )
             arguments.settle(self, time_limit=self._shape.time_limit)
-        if self.time_limit is None:
-            raise FedrlError(
-                f"{self.environment} does not say when an episode is too long: give a time_limit, "
-                "in a file as time_limit = 500 below [family]"
-            )
         super().__post_init__()
 
     @staticmethod

@@ -31,6 +31,8 @@ MOST = 1 << 24
 HALF = 1 << 15
 # Times its width that an observation may be outside of its space before it is warned of.
 FAR = 10.0
+# Stands for as many numbers as are asked for.
+NOTHING = np.array(np.nan, np.float32)
 
 
 class Hall:
@@ -75,13 +77,9 @@ class Hall:
         return np.append(1.0, self._first(number, reset[SEED], theta))
 
     def step(self, theta: Array, action: Array, state: Array, seed: Array | None = None) -> Array:
-        """(reward, terminated, cut off, state after, state renewed); no numbers if none is due.
-
-        Without a seed an episode ends for good.
-        """
-        nothing = np.full(3 + 2 * len(state), np.nan, np.float32)
+        """(reward, terminated, cut off, state after, state renewed); no seed: an end is final."""
         if np.isnan(state[NUMBER]):  # waiting, or over in an evaluation
-            return nothing
+            return NOTHING
         family, what = self._family, self._family.words(theta)
         if not self._has(state):
             raise FedrlError(
@@ -89,7 +87,7 @@ class Hall:
                 "episode with reset() and begin()"
             )
         if not np.isfinite(action).all():  # of an agent that has diverged
-            return nothing
+            return NOTHING
         number = int(state[NUMBER])
         env = self._taken[number]
         with asked(what, "step"):
@@ -174,7 +172,8 @@ def _of_rows(
     try:
         if place.trouble is None:
             for index in np.ndindex(rows.shape[:-1]):
-                answers[index] = of_row(*(rows[index][part] for part in parts))
+                row = rows[index]
+                answers[index] = of_row(*(row[part] for part in parts))
     except FedrlError as error:
         place.trouble = error
     return answers

@@ -14,9 +14,8 @@ import optax
 from fedrl.arguments import BelowOne, Check, Count, check_fields, whole
 from fedrl.errors import FedrlError
 from fedrl.learners import replay
-from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Model, Part, Personal, only
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 from fedrl.registry import Group
 from fedrl.strategies.corrections import Broadcast, Correction
 from fedrl.strategies.purity import hiding_nothing

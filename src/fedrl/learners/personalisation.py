@@ -191,10 +191,11 @@ def only(part: Part, private: Any, tree: Any) -> Any:
     """A tree of steps or gradients with zeros but in the part that may be trained."""
     if part == "everything":
         return tree
-    wanted = {"private": (True,), "shared": (False,), "nothing": ()}[part]
-    return jax.tree.map(
-        lambda own, leaf: leaf if own in wanted else jnp.zeros_like(leaf), private, tree
-    )
+
+    def trained(own: bool, leaf: jax.Array) -> jax.Array:
+        return leaf if part == ("private" if own else "shared") else jnp.zeros_like(leaf)
+
+    return jax.tree.map(trained, private, tree)
 
 
 def through_the_eyes_of(params: Any, target: Any) -> Any:

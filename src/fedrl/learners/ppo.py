@@ -18,10 +18,9 @@ import optax
 from fedrl.arguments import NotNegative, Positive, Probability, StepSize, settle, whole
 from fedrl.errors import FedrlError
 from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output, Size
-from fedrl.learners.memory import Memory
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 
 # Actors begin with nearly the same output everywhere: no action is preferred.
 FIRST_OUTPUTS = 0.01
@@ -130,11 +129,10 @@ class PPO(Learner):
         """Fresh networks, and Adam's zeros."""
         actor_key, critic_key = jax.random.split(key)
 
-        def actor(inputs: int) -> MLP:
+        def actor(inputs: int) -> Any:
             network = MLP((inputs, *self.hidden, actions), actor_key)
             last = network.layers[-1].weight
-            smaller: MLP = eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
-            return smaller
+            return eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
 
         def critic(inputs: int) -> MLP:
             return MLP((inputs, *self.hidden, 1), critic_key)
@@ -237,8 +235,7 @@ class PPO(Learner):
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
-        shortened = optax.clip_by_global_norm(self.largest_gradient)
-        return optax.chain(shortened, ADAM)
+        return optax.chain(optax.clip_by_global_norm(self.largest_gradient), ADAM)
 
     def _samples(self, rollout: Transition) -> Samples:
         advantage = advantages(rollout, self.gamma, self.gae_lambda)

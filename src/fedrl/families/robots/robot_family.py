@@ -18,6 +18,8 @@ import numpy as np
 
 from fedrl.arguments import Check, whole
 from fedrl.families.control_family import Constants, ControlFamily, State
+from fedrl.families.robots.models import nominal
+from fedrl.families.robots.rendering import picture
 from fedrl.files import Array
 
 if TYPE_CHECKING:
@@ -74,8 +76,6 @@ class RobotFamily(ControlFamily):
         return self._simulation.constants(self, theta)
 
     def reset(self, key: jax.Array) -> State:
-        from fedrl.families.robots.models import nominal
-
         qpos, qvel = self.reset_noise(key)
         first = jnp.concatenate(
             [qpos + nominal(self).qpos0.astype(np.float32), qvel, jnp.zeros(self.joints)]
@@ -97,8 +97,6 @@ class RobotFamily(ControlFamily):
         return jnp.concatenate([state[0, 1:n], velocity])
 
     def draw(self, state: Array, theta: Array) -> Array:
-        from fedrl.families.robots.rendering import picture
-
         return picture(self, state[0].astype(np.float64), tuple(map(float, theta)))
 
     @property
