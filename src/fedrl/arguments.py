@@ -83,7 +83,7 @@ def discount(gamma: object) -> float:
     return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
 
 
-def choice(name: str, value: object, choices: tuple[str, ...]) -> object:
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
     """One of a few words."""
     if value not in choices:
         raise unknown_name(name, value, choices)
