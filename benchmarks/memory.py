@@ -27,8 +27,7 @@ from fedrl.engine.single_device import Replicates
 from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Evaluation, Experiment
 from fedrl.learners import replay
-from fedrl.learners.memory import Memory
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 
 SETTINGS = {
     "as it is": Memory(),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from benchmarks.machine import describe
 from fedrl.learners import replay
-from fedrl.learners.memory import Memory
+from fedrl.learners.replay import Memory
 
 AGENTS, CAPACITY, STEPS = 5, 10_000, 2000
 

@@ -1,8 +1,13 @@
 """Checks of single arguments, shared by everything that users call."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from functools import partial
+from inspect import get_annotations
 from math import inf, isinf
 from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from fedrl.errors import FedrlError, unknown_name
 
@@ -78,10 +83,11 @@ def discount(gamma: object) -> float:
     return number("gamma", gamma, "a number in [0, 1)", lambda x: 0 <= x < 1)
 
 
-def choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
     """One of a few words."""
     if value not in choices:
         raise unknown_name(name, value, choices)
+    return value
 
 
 def flag(name: str, value: object) -> bool:
@@ -92,14 +98,70 @@ def flag(name: str, value: object) -> bool:
     return plain
 
 
-def of_kind(name: str, value: object, *kinds: type) -> None:
+def of_kind(name: str, value: object, *kinds: type) -> object:
     """An instance of one of a few classes."""
     if not isinstance(value, kinds):
         allowed = " or ".join(kind.__name__ for kind in kinds)
         raise FedrlError(f"{name} must be {allowed}, got {short(value)}")
+    return value
 
 
 def settle(settings: object, **checked: object) -> None:
     """Put the checked values into a frozen dataclass: plain numbers, so that they can be stored."""
     for name, value in checked.items():
         object.__setattr__(settings, name, value)
+
+
+@dataclass(frozen=True)
+class Check:
+    """In an `Annotated` type of a setting: which values it may have."""
+
+    check: Callable[[str, Any], object]
+    """Of the setting's name and value: refuses it, or returns what to keep."""
+
+
+def within(allowed: str, test: Callable[[float], bool]) -> Check:
+    """A check of real numbers; `allowed` says which pass."""
+    return Check(partial(number, allowed=allowed, test=test))
+
+
+Count = Annotated[int, Check(partial(whole, largest=2**31 - 1))]
+Probability = Annotated[float, Check(probability)]
+StepSize = Annotated[float, within("a number from 1e-30 to 1e30", lambda x: 1e-30 <= x <= 1e30)]
+Positive = Annotated[float, within("a positive number", lambda x: 0 < x < 1e30)]
+NotNegative = Annotated[float, within("a number from 0 to 1e30", lambda x: 0 <= x <= 1e30)]
+BelowOne = Annotated[float, within("a number in [0, 1)", lambda x: 0 <= x < 1)]
+AboveZero = Annotated[float, within("a number in (0, 1]", lambda x: 0 < x <= 1)]
+
+
+def check_fields(settings: object, where: str) -> None:
+    """Check a frozen dataclass by the types of its fields, and put the plain values into it.
+
+    Errors call a field `where.field`. Beside what `Annotated` types say, texts, flags, choices and
+    settings of one class are checked. A field that a subclass gives a plain type is checked as in
+    its base class.
+    """
+    checks = {}
+    for base in reversed(type(settings).__mro__):
+        for name, annotation in get_annotations(base).items():
+            if (check := _check(annotation)) is not None:
+                checks[name] = check
+    for name, check in checks.items():
+        full = f"{where}.{name}" if where else name
+        settle(settings, **{name: check(full, getattr(settings, name))})
+
+
+def _check(annotation: Any) -> Callable[[str, Any], object] | None:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return next((one.check for one in inner if isinstance(one, Check)), None)
+    if origin is Literal:
+        return partial(choice, choices=inner)
+    if origin in (Union, UnionType) and len(inner) == 2 and inner[1] is NoneType:
+        check = _check(inner[0])
+        return check and (lambda name, value: None if value is None else check(name, value))
+    if annotation is bool:
+        return flag
+    if isinstance(annotation, type) and (annotation is str or is_dataclass(annotation)):
+        return lambda name, value: of_kind(name, value, annotation)
+    return None

@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,23 +22,24 @@ from gymnasium.error import ResetNeeded
 from fedrl.arguments import choice
 from fedrl.errors import FedrlError
 from fedrl.families import Acrobots, CartPoles, ControlFamily, HalfCheetahs, Hoppers
-from fedrl.families.control_family import Constants, State
+from fedrl.families.control_family import Constants, State, numbers_of
+from fedrl.files import Array
 
 Theta = float | Sequence[float]
-Observation = np.ndarray[Any, np.dtype[np.float32]]
-Action = np.int64 | np.ndarray[Any, np.dtype[np.float32]]
+Action = np.int64 | Array
 
-MAX_EPISODE_STEPS = 500
-MAX_ROBOT_STEPS = 1000
-ENTRY_POINTS = {
-    "fedrl/CartPole-v0": ("fedrl.envs:make_cartpole", MAX_EPISODE_STEPS),
-    "fedrl/Acrobot-v0": ("fedrl.envs:make_acrobot", MAX_EPISODE_STEPS),
-    "fedrl/HalfCheetah-v0": ("fedrl.envs:make_half_cheetah", MAX_ROBOT_STEPS),
-    "fedrl/Hopper-v0": ("fedrl.envs:make_hopper", MAX_ROBOT_STEPS),
+ENVIRONMENTS: dict[str, tuple[ControlFamily, Theta, int]] = {
+    "fedrl/CartPole-v0": (CartPoles(time_limit=500), 1.0, 50),
+    "fedrl/Acrobot-v0": (Acrobots(time_limit=500), 1.0, 15),
+    "fedrl/HalfCheetah-v0": (HalfCheetahs(time_limit=1000), (0.145, 0.133), 20),
+    "fedrl/Hopper-v0": (Hoppers(time_limit=1000), 0.04, 125),
 }
+"""By id: the family, the theta that is Gymnasium's, and pictures in a second.
+
+An acrobot's theta may also be two numbers: mass and length."""
 
 
-class FamilyEnv(gymnasium.Env[Observation, Action]):
+class FamilyEnv(gymnasium.Env[Array, Action]):
     """One environment of a family; the time limit is left to Gymnasium's wrapper."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
@@ -72,7 +74,7 @@ class FamilyEnv(gymnasium.Env[Observation, Action]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         """Start an episode; there are no options."""
         super().reset(seed=seed)
         # A step of one environment is too little work to be worth a trip to an accelerator.
@@ -82,7 +84,7 @@ class FamilyEnv(gymnasium.Env[Observation, Action]):
         self._terminated = False
         return np.array(observation), {}
 
-    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         if self._state is None or self._terminated:
             raise ResetNeeded("the episode has not started or is over: call reset() before step()")
         self._state, observation, reward, terminated = _step(
@@ -91,13 +93,10 @@ class FamilyEnv(gymnasium.Env[Observation, Action]):
         self._terminated = bool(terminated)
         return np.array(observation), float(reward), self._terminated, False, {}
 
-    def _checked(self, action: Action) -> np.ndarray[Any, Any]:
+    def _checked(self, action: Action) -> Array:
         n = self.family.actions
         if self.family.continuous:
-            try:
-                vector = np.asarray(action, np.float32)
-            except (TypeError, ValueError):
-                vector = np.full(0, np.nan, np.float32)
+            vector = numbers_of(action)
             if vector.shape != (n,) or not (np.abs(vector) <= 1).all():
                 raise FedrlError(f"action must be {n} numbers from -1 to 1, got {action!r}")
             return vector
@@ -105,7 +104,7 @@ class FamilyEnv(gymnasium.Env[Observation, Action]):
             raise FedrlError(f"action must be an integer from 0 to {n - 1}, got {action!r}")
         return np.asarray(action, np.int32)
 
-    def render(self) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    def render(self) -> Array | None:
         """A picture of the state, or None (and a warning) without a render mode."""
         if self.render_mode is None:
             logger.warn('nothing is rendered: make the environment with render_mode="rgb_array"')
@@ -124,43 +123,28 @@ def _reset(family: ControlFamily, key: jax.Array) -> tuple[State, jax.Array]:
 
 @partial(jax.jit, static_argnums=0)
 def _step(
-    family: ControlFamily, state: State, action: np.ndarray[Any, Any], constants: Constants
+    family: ControlFamily, state: State, action: Array, constants: Constants
 ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
     after, reward, terminated = family.step(state, jnp.asarray(action), constants)
     return after, family.observe(after), reward, terminated
 
 
-def make_cartpole(theta: Theta = 1.0, render_mode: str | None = None) -> FamilyEnv:
-    """A cart pole whose pole has the full length theta; 1.0 is Gymnasium's."""
-    family = CartPoles(time_limit=MAX_EPISODE_STEPS)
-    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=50)
-
-
-def make_acrobot(theta: Theta = 1.0, render_mode: str | None = None) -> FamilyEnv:
-    """An acrobot whose link 1 has mass theta, or mass and length theta; 1.0 is Gymnasium's."""
-    with_length = np.asarray(theta, dtype=object).size == 2
-    length = (0.5, 1.5) if with_length else None
-    family = Acrobots(time_limit=MAX_EPISODE_STEPS, length=length)
-    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=15)
-
-
-def make_half_cheetah(theta: Theta = (0.145, 0.133), render_mode: str | None = None) -> FamilyEnv:
-    """A half-cheetah whose thighs have the half-lengths theta; the default is Gymnasium's."""
-    family = HalfCheetahs(time_limit=MAX_ROBOT_STEPS)
-    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=20)
-
-
-def make_hopper(theta: Theta = 0.04, render_mode: str | None = None) -> FamilyEnv:
-    """A hopper whose leg has the radius theta; 0.04 is Gymnasium's."""
-    family = Hoppers(time_limit=MAX_ROBOT_STEPS)
-    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=125)
+def make(environment: str, theta: Theta, render_mode: str | None = None) -> FamilyEnv:
+    """One of `ENVIRONMENTS`, by its id."""
+    family, _, fps = ENVIRONMENTS[environment]
+    if isinstance(family, Acrobots) and np.asarray(theta, dtype=object).size == 2:
+        family = replace(family, length=(0.5, 1.5))
+    return FamilyEnv(family, theta, render_mode=render_mode, render_fps=fps)
 
 
 def register() -> None:
     """Make the environments known to Gymnasium; importing this module does so."""
-    for id, (entry_point, max_episode_steps) in ENTRY_POINTS.items():
+    for id, (family, theta, _) in ENVIRONMENTS.items():
         if id not in gymnasium.registry:
-            gymnasium.register(id, entry_point, max_episode_steps=max_episode_steps)
+            given = {"environment": id, "theta": theta}
+            gymnasium.register(
+                id, "fedrl.envs:make", max_episode_steps=family.time_limit, kwargs=given
+            )
 
 
 register()

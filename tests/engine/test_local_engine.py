@@ -18,8 +18,7 @@ from fedrl.experiment.settings import Survives
 from fedrl.families import CartPoles
 from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.dqn import DQN
-from fedrl.learners.memory import Memory
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 from fedrl.strategies.aggregators import mean
 from obvious_memory import ObviousMemory
 from tiny import TINY, begin, go_on

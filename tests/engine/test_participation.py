@@ -19,8 +19,8 @@ from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.state import chosen, server_keys
 from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Survives
-from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
+from fedrl.learners.replay import Memory
 from fedrl.runs import driver
 from fedrl.runs.launch import begin as made
 from fedrl.strategies.aggregators import Mean

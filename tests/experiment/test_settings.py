@@ -22,8 +22,8 @@ from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
-from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
+from fedrl.learners.replay import Memory
 from fedrl.strategies.aggregators import Mean
 
 # Strategies with settings of their own: tests/strategies/test_strategy_settings.py.

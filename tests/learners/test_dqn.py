@@ -12,8 +12,7 @@ from engines import engine_of
 from fedrl import FedrlError
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
-from fedrl.learners.memory import Memory
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 from finite_differences import slopes
 from probes import Choice, ConstantReward, Delayed, Endless, Observed
 from tiny import begin, go_on

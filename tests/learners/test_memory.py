@@ -17,9 +17,8 @@ from fedrl.experiment.presets import preset
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
-from fedrl.learners.memory import EXACT, Memory
 from fedrl.learners.ppo import PPO
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import EXACT, Memory, Transition
 from fedrl.runs.launch import in_words
 from obvious_memory import ObviousMemory, rounded
 from tiny import LEARNER, TINY

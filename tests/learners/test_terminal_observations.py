@@ -13,9 +13,9 @@ from doc_blocks import ROOT, blocks
 from engines import engine_of
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN
-from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
 from fedrl.learners.ppo import PPO
+from fedrl.learners.replay import Memory
 from probes import Probe
 from tiny import begin, go_on
 

@@ -14,9 +14,8 @@ from fedrl.engine.agent import untrained
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Evaluation, Survives
 from fedrl.experiment.toml import to_toml
-from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Personal
-from fedrl.learners.replay import unpack
+from fedrl.learners.replay import Memory, unpack
 from fedrl.network.agent_client import like, named, shapes
 from fedrl.network.answering import Agent
 from fedrl.network.deployment import AgentSettings

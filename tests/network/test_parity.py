@@ -9,7 +9,7 @@ import pytest
 import fedrl
 from fedrl.experiment.presets import preset
 from fedrl.experiment.settings import Evaluation, Survives
-from fedrl.learners.memory import Memory
+from fedrl.learners.replay import Memory
 from fedrl.strategies.private import Private
 from fedrl.strategies.robust import Median
 from fedrl.tabular.experiment import TabularExperiment

@@ -15,7 +15,7 @@ from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.toml import to_toml
 from fedrl.families import ControlFamily, gymnasium
 from fedrl.families.gymnasium_host import hall
-from fedrl.families.gymnasium_making import _shape_of
+from fedrl.families.gymnasium_making import shape_of
 from fedrl.learners import DDPG, DQN
 from fedrl.runs.export import export
 from fedrl.runs.run_directory import ABOUT, ENVIRONMENTS
@@ -55,7 +55,7 @@ class Module:
         shutil.rmtree(self.folder / "__pycache__", ignore_errors=True)
         importlib.invalidate_caches()
         sys.modules.pop("only_here", None)
-        _shape_of.cache_clear()
+        shape_of.cache_clear()
         hall.cache_clear()
 
 

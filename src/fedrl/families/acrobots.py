@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from math import pi
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.drawing import draw_acrobot
+from fedrl.files import Array
 
 GRAVITY = 9.8
 # The second link: the same in every environment.
@@ -71,7 +73,7 @@ class Acrobots(ControlFamily):
         return (mass, Varied("length", *self.length, "length of link 1"))
 
     @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def observation_bounds(self) -> Array:
         return np.array([1, 1, 1, 1, *FASTEST], np.float32)
 
     def constants(self, theta: jax.Array) -> AcrobotConstants:
@@ -102,11 +104,7 @@ class Acrobots(ControlFamily):
         cos, sin = jnp.cos(state[:2]), jnp.sin(state[:2])
         return jnp.stack([cos[0], sin[0], cos[1], sin[1], state[2], state[3]])
 
-    def draw(
-        self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        from fedrl.families.drawing import draw_acrobot
-
+    def draw(self, state: Array, theta: Array) -> Array:
         length = float(theta[1]) if self.length is not None else 1.0
         return draw_acrobot(float(state[0]), float(state[1]), float(theta[0]), length)
 

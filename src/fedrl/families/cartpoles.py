@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from math import inf, pi
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.drawing import draw_cart_pole
+from fedrl.files import Array
 
 GRAVITY = 9.8
 CART_MASS = 1.0
@@ -66,7 +68,7 @@ class CartPoles(ControlFamily):
         return (length, Varied("wiring", *self.wiring, what, WIRING))
 
     @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def observation_bounds(self) -> Array:
         """Twice the limits, so that they hold for the last observation too.
 
         A pole under about 0.1 can turn by more than that within a step.
@@ -96,11 +98,7 @@ class CartPoles(ControlFamily):
     def observe(self, state: jax.Array) -> jax.Array:
         return state
 
-    def draw(
-        self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        from fedrl.families.drawing import draw_cart_pole
-
+    def draw(self, state: Array, theta: Array) -> Array:
         return draw_cart_pole(float(state[0]), float(state[2]), float(theta[0]))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
+from fedrl.files import Array
 from fedrl.keys import numbered
 from fedrl.registry import Group
 
@@ -29,12 +30,19 @@ State = Any
 Constants = Any
 
 
-def stretched(
-    action: np.ndarray[Any, Any], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
+def stretched(action: Array, low: Array, high: Array) -> Array:
     """An action in [-1, 1] as one between these bounds."""
-    within: np.ndarray[Any, Any] = np.clip(low + (action + 1) / 2 * (high - low), low, high)
+    within: Array = np.clip(low + (action + 1) / 2 * (high - low), low, high)
     return within.astype(low.dtype)
+
+
+def numbers_of(given: object) -> Array:
+    """Numbers in 32 bits; what is none becomes NaN, and what is too large infinite."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        return np.full(1, np.nan, np.float32)
 
 
 def without_idle(active: jax.Array, state: State) -> State:
@@ -85,14 +93,11 @@ class ControlFamily(ABC):
     """How many there are; if `continuous`, of how many numbers in [-1, 1] one consists."""
     continuous: ClassVar[bool] = False
 
-    time_limit: int
+    time_limit: arguments.Count
     """Steps after which an episode is cut off (truncated, not terminated)."""
 
     def __post_init__(self) -> None:
-        arguments.settle(
-            self,
-            time_limit=arguments.whole("family.time_limit", self.time_limit, largest=MOST_STEPS),
-        )
+        arguments.check_fields(self, "family")
 
     @property
     def first_action(self) -> int:
@@ -100,11 +105,11 @@ class ControlFamily(ABC):
         return 0
 
     @property
-    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    def action_bounds(self) -> tuple[Array, Array] | None:
         """Where environments want continuous actions, if not in [-1, 1]."""
         return None
 
-    def translated(self, action: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def translated(self, action: Array) -> Array:
         """A policy's action as environments outside want it."""
         if not self.continuous:
             return action + self.first_action
@@ -123,7 +128,7 @@ class ControlFamily(ABC):
         """What theta consists of, in order."""
 
     @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def observation_bounds(self) -> Array:
         """Largest size of every component of an observation, to either side of 0."""
         return np.full(self.observation_size, np.inf, np.float32)
 
@@ -158,13 +163,9 @@ class ControlFamily(ABC):
         thetas: jax.Array = jax.vmap(one)(numbered(key, n))
         return thetas
 
-    def check_theta(self, theta: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def check_theta(self, theta: float | Sequence[float]) -> Array:
         """One theta as a vector; also outside the range drawn from, where that makes sense."""
-        try:
-            with np.errstate(over="ignore"):  # too large becomes inf, which is refused below
-                vector = np.atleast_1d(np.asarray(theta, np.float32))
-        except (TypeError, ValueError):
-            vector = np.full(1, np.nan, np.float32)
+        vector = np.atleast_1d(numbers_of(theta))
         if vector.shape != (len(self.varied),) or not all(
             varied.allows(value) for varied, value in zip(self.varied, vector, strict=True)
         ):
@@ -227,8 +228,6 @@ class ControlFamily(ABC):
     def observe(self, state: State) -> jax.Array:
         """What the agent sees of a state."""
 
-    def draw(
-        self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def draw(self, state: Array, theta: Array) -> Array:
         """A picture of a state, shape (height, width, 3)."""
         raise FedrlError(f"{self.name} has no pictures: its class does not define draw()")

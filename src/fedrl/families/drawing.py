@@ -1,11 +1,11 @@
 """Pictures of single states, as RGB arrays; lengths are true to scale."""
 
 from math import cos, sin
-from typing import Any
 
 import numpy as np
 
-Picture = np.ndarray[Any, np.dtype[np.uint8]]
+from fedrl.files import Array
+
 Point = tuple[float, float]
 
 BACKGROUND = "#FAFAF7"
@@ -54,11 +54,11 @@ class Canvas:
             [top_left, bottom_right], radius=0.15 * self._scale * height, fill=colour
         )
 
-    def picture(self) -> Picture:
+    def picture(self) -> Array:
         return np.asarray(self._image.reduce(OVERSAMPLING), np.uint8)
 
 
-def draw_cart_pole(position: float, angle: float, length: float) -> Picture:
+def draw_cart_pole(position: float, angle: float, length: float) -> Array:
     """The cart on its track between the two posts that end an episode, 600 x 400 pixels."""
     # One scale for all usual poles, so that pictures can be compared.
     metres = max(5.4, 2 * length)
@@ -76,7 +76,7 @@ def draw_cart_pole(position: float, angle: float, length: float) -> Picture:
     return canvas.picture()
 
 
-def draw_acrobot(angle_1: float, angle_2: float, mass: float, length: float) -> Picture:
+def draw_acrobot(angle_1: float, angle_2: float, mass: float, length: float) -> Array:
     """Both links, the first as thick as it is heavy, 500 x 500 pixels."""
     second_link = 1.0
     reach = max(2.7, length + second_link + 0.2)

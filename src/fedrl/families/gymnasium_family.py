@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,10 @@ import numpy as np
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
+from fedrl.families import gymnasium_making as making
 from fedrl.families.control_family import ControlFamily, State, Varied
-
-if TYPE_CHECKING:
-    from fedrl.families.gymnasium_making import Shape
+from fedrl.families.gymnasium_host import HALF, HEAD, SEED, ask, hall
+from fedrl.files import Array
 
 ANYTHING = (-1e30, 1e30)
 
@@ -53,9 +52,14 @@ class GymnasiumFamily(ControlFamily):
                 "family.vary is empty, so all environments would be the same: name at least one "
                 'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
             )
-        object.__setattr__(self, "vary", tuple(self._range(*one) for one in self.vary))
+        arguments.settle(self, vary=tuple(self._range(*one) for one in self.vary))
         if self.time_limit == 0:
-            object.__setattr__(self, "time_limit", self._own_time_limit())
+            if self._shape.time_limit is None:
+                raise FedrlError(
+                    f"{self.environment} does not say when an episode is too long: give a "
+                    "time_limit, in a file as time_limit = 500 below [family]"
+                )
+            arguments.settle(self, time_limit=self._shape.time_limit)
         super().__post_init__()
 
     @staticmethod
@@ -67,28 +71,21 @@ class GymnasiumFamily(ControlFamily):
         last = arguments.number(where, high, allowed, lambda x: first <= x <= ANYTHING[1])
         return name, first, last
 
-    def _own_time_limit(self) -> int:
-        longest = self._shape.time_limit
-        if longest is None:
-            raise FedrlError(
-                f"{self.environment} does not say when an episode is too long: give a time_limit, "
-                "in a file as time_limit = 500 below [family]"
-            )
-        return longest
-
     @cached_property
-    def _shape(self) -> "Shape":
-        from fedrl.families.gymnasium_making import shape_of
+    def _shape(self) -> making.Shape:
+        return making.shape_of(self.environment, *((name, low) for name, low, _ in self.vary))
 
-        return shape_of(self.environment, self.keywords([low for _, low, _ in self.vary]))
-
-    def take_shape(self, shape: "Shape") -> None:
+    def take_shape(self, shape: making.Shape) -> None:
         """Look like this; no environment is made to find out."""
         self.__dict__["_shape"] = shape
 
     def keywords(self, theta: Any) -> dict[str, float]:
         """What an environment is made with."""
         return {name: float(x) for (name, _, _), x in zip(self.vary, theta, strict=True)}
+
+    def words(self, theta: Any) -> str:
+        """An environment, for people."""
+        return f"{self.environment} with {self.keywords(theta)}"
 
     @property
     def observation_size(self) -> int:  # type: ignore[override]
@@ -107,7 +104,7 @@ class GymnasiumFamily(ControlFamily):
         return self._shape.first
 
     @property
-    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    def action_bounds(self) -> tuple[Array, Array] | None:
         if not self.continuous:
             return None
         return np.array(self._shape.low, np.float32), np.array(self._shape.high, np.float32)
@@ -119,27 +116,17 @@ class GymnasiumFamily(ControlFamily):
             for name, low, high in self.vary
         )
 
-    @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return np.full(self.observation_size, inf, np.float32)
-
     def check(self) -> None:
         """Try environments out, and say what would go wrong in a training."""
-        from fedrl.families.gymnasium_making import refuse_what_cannot_be_learnt_in
-
-        refuse_what_cannot_be_learnt_in(self)
+        making.refuse_what_cannot_be_learnt_in(self)
 
     def raise_trouble(self) -> None:
-        from fedrl.families.gymnasium_host import hall
-
         place = hall(self)
         trouble, place.trouble = place.trouble, None
         if trouble is not None:
             raise trouble
 
     def warning(self) -> str | None:
-        from fedrl.families.gymnasium_host import hall
-
         place = hall(self)
         words, place.warning = place.warning, None
         return words
@@ -149,47 +136,43 @@ class GymnasiumFamily(ControlFamily):
         return True
 
     def rejoin(self, state: State, constants: jax.Array, reset: State) -> tuple[State, jax.Array]:
-        from fedrl.families.gymnasium_host import rejoin
-
-        return rejoin(self, state, constants, reset)
+        told = ask(self, "rejoin", 1 + state.size, constants, state, reset)
+        return told[1:], told[0] > 0
 
     def constants(self, theta: jax.Array) -> jax.Array:
         return theta
 
     def reset(self, key: jax.Array) -> State:
         """Only the seed of an episode: its first observation is known once it has begun."""
-        from fedrl.families.gymnasium_host import unbegun
-
-        return unbegun(self, key)
+        bits = jax.random.bits(key, (), jnp.uint32) >> 2
+        seed = jnp.stack([bits // HALF, bits % HALF]).astype(jnp.float32)
+        return jnp.zeros(HEAD + self.observation_size).at[SEED].set(seed)
 
     def begin(self, state: State, constants: jax.Array) -> State:
-        from fedrl.families.gymnasium_host import begin
-
-        return begin(self, state, constants)
+        return ask(self, "begin", state.size, constants, state)
 
     def step(
         self, state: State, action: jax.Array, constants: jax.Array
     ) -> tuple[State, jax.Array, jax.Array]:
-        from fedrl.families.gymnasium_host import step
-
-        after, reward, terminated, cut, _ = step(self, state, action, constants, None)
+        after, reward, terminated, cut, _ = self._step(state, action, constants)
         return after, reward, terminated | cut
 
     def step_and_renew(
         self, state: State, action: jax.Array, constants: jax.Array, reset: State
     ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
-        from fedrl.families.gymnasium_host import step
+        return self._step(state, action, constants, reset[SEED])
 
-        return step(self, state, action, constants, reset)
+    def _step(
+        self, state: State, action: jax.Array, constants: jax.Array, *seed: jax.Array
+    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+        told = ask(self, "step", 3 + 2 * state.size, constants, action, state, *seed)
+        after, renewed = told[3:].reshape(2, -1)
+        return after, told[0], told[1] > 0, told[2] > 0, renewed
 
     def observe(self, state: State) -> jax.Array:
-        from fedrl.families.gymnasium_host import HEAD
-
         return jnp.asarray(state[HEAD:])
 
-    def draw(
-        self, state: np.ndarray[Any, Any], theta: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def draw(self, state: Array, theta: Array) -> Array:
         raise FedrlError(
             "a Gymnasium environment cannot be drawn from its observation: `fedrl show` makes one "
             'with render_mode="rgb_array" and uses its own rendering'
@@ -197,16 +180,11 @@ class GymnasiumFamily(ControlFamily):
 
     def rendered(self, theta: Sequence[float]) -> Any:
         """The environment of a theta, with pictures."""
-        from fedrl.families.gymnasium_making import make_rendered
-
-        return make_rendered(self.environment, self.keywords(self.check_theta(theta)))
+        return making.make_rendered(self.environment, self.keywords(self.check_theta(theta)))
 
 
 def gymnasium(
-    environment: str,
-    *,
-    vary: Mapping[str, tuple[float, float]],
-    time_limit: int | None = None,
+    environment: str, *, vary: Mapping[str, tuple[float, float]], time_limit: int | None = None
 ) -> GymnasiumFamily:
     """A family of Gymnasium environments, which differ in what they are made with.
 

@@ -8,8 +8,8 @@ A state: process, number, seed in two parts, steps, then the observation.
 """
 
 import threading
-from collections.abc import Callable
 from functools import cache, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,19 +18,21 @@ import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.families.gymnasium_making import asked, executed, make, observed, one_number
+from fedrl.files import Array
 
 if TYPE_CHECKING:
     from fedrl.families.gymnasium_family import GymnasiumFamily
 
-Array = np.ndarray[Any, Any]
-
 HEAD = 5
 PROCESS, NUMBER, HIGH, LOW, STEPS = range(HEAD)
+SEED = slice(HIGH, LOW + 1)
 # Whole numbers that 32-bit floats can hold.
-_MOST = 1 << 24
-_HALF = 1 << 15
+MOST = 1 << 24
+HALF = 1 << 15
 # Times its width that an observation may be outside of its space before it is warned of.
 FAR = 10.0
+# Stands for as many numbers as are asked for.
+NOTHING = np.array(np.nan, np.float32)
 
 
 class Hall:
@@ -38,7 +40,7 @@ class Hall:
 
     def __init__(self, family: "GymnasiumFamily") -> None:
         self._family = family
-        self._process = int(np.random.SeedSequence().generate_state(1)[0] % (_MOST - 1)) + 1
+        self._process = int(np.random.SeedSequence().generate_state(1)[0] % (MOST - 1)) + 1
         self._taken: dict[int, Any] = {}
         self._states: dict[int, Array] = {}
         """Where the environments that are taken are."""
@@ -58,48 +60,46 @@ class Hall:
         with self._lock:
             waiting = self._free.get(theta.tobytes())
             env = waiting.pop() if waiting else None
-            number = self._next = (self._next + 1) % _MOST
+            number = self._next = (self._next + 1) % MOST
         if env is None:
             env = make(self._family.environment, self._family.keywords(theta))
         self._taken[number] = env
-        return self._first(env, number, state[[HIGH, LOW]], theta)
+        return self._first(number, state[SEED], theta)
 
-    def rejoin(self, theta: Array, state: Array, seed: Array) -> Array:
+    def rejoin(self, theta: Array, state: Array, reset: Array) -> Array:
         """(whether a new episode has begun, state): the same if the environment is still there."""
-        number = int(state[NUMBER]) if state[PROCESS] == self._process else None
-        if number is None or number not in self._taken:
-            return np.append(1.0, self.begin(theta, seed))
+        if not self._has(state):
+            return np.append(1.0, self.begin(theta, reset))
+        number = int(state[NUMBER])
         if np.array_equal(self._states[number], state, equal_nan=True):
             return np.append(0.0, state)
         # It has moved on since, with a later state than the one that is taken up again.
-        return np.append(1.0, self._first(self._taken[number], number, seed[[HIGH, LOW]], theta))
+        return np.append(1.0, self._first(number, reset[SEED], theta))
 
-    def _name(self, theta: Array) -> str:
-        return f"{self._family.environment} with {self._family.keywords(theta)}"
-
-    def step(self, theta: Array, action: Array, state: Array, seed: Array | None) -> Array:
-        """(reward, terminated, state after, state renewed); without a seed it ends for good."""
-        family = self._family
-        if state[PROCESS] != self._process or int(state[NUMBER]) not in self._taken:
+    def step(self, theta: Array, action: Array, state: Array, seed: Array | None = None) -> Array:
+        """(reward, terminated, cut off, state after, state renewed); no seed: an end is final."""
+        if np.isnan(state[NUMBER]):  # waiting, or over in an evaluation
+            return NOTHING
+        family, what = self._family, self._family.words(theta)
+        if not self._has(state):
             raise FedrlError(
-                f"a state of {self._name(theta)} is of an environment that is not in this process: "
-                "begin an episode with reset() and begin()"
+                f"a state of {what} is of an environment that is not in this process: begin an "
+                "episode with reset() and begin()"
             )
+        if not np.isfinite(action).all():  # of an agent that has diverged
+            return NOTHING
         number = int(state[NUMBER])
         env = self._taken[number]
-        what = self._name(theta)
-        if not np.isfinite(action).all():  # of an agent that has diverged
-            return np.full(3 + 2 * len(state), np.nan, np.float32)
         with asked(what, "step"):
             seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
         after = state.copy()
         after[STEPS] += 1
-        after[HEAD:] = self._looked_at(env, observed(what, seen, family.observation_size), what)
+        after[HEAD:] = self._looked_at(env, seen, what)
         # Shorter limits of its own are cuts as well: what follows is a new episode.
         over = terminated or truncated or after[STEPS] >= family.time_limit
         self._states[number] = renewed = after
         if over and seed is not None:
-            renewed = self._first(env, number, seed, theta)
+            renewed = self._first(number, seed, theta)
         elif over:
             del self._taken[number], self._states[number]
             with self._lock:
@@ -107,40 +107,39 @@ class Hall:
         told = [one_number(what, reward), float(terminated), float(over and not terminated)]
         return np.concatenate([told, after, renewed]).astype(np.float32)
 
-    def _first(self, env: Any, number: int, seed: Array, theta: Array) -> Array:
-        what = self._name(theta)
+    def _has(self, state: Array) -> bool:
+        """Whether the environment that a state names is there."""
+        return bool(state[PROCESS] == self._process) and int(state[NUMBER]) in self._taken
+
+    def _first(self, number: int, seed: Array, theta: Array) -> Array:
+        """The first state of an episode."""
+        env, what = self._taken[number], self._family.words(theta)
         with asked(what, "reset"):
-            seen, _ = env.reset(seed=int(seed[0]) * _HALF + int(seed[1]))
+            seen, _ = env.reset(seed=int(seed[0]) * HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
-        vector = self._looked_at(env, observed(what, seen, self._family.observation_size), what)
-        state = np.concatenate([head, vector]).astype(np.float32)
+        state = np.concatenate([head, self._looked_at(env, seen, what)]).astype(np.float32)
         self._states[number] = state
         return state
 
-    def _looked_at(self, env: Any, seen: Array, what: str) -> Array:
+    def _looked_at(self, env: Any, seen: Any, what: str) -> Array:
         """An observation; it is noted, once, if it lies far outside of its space."""
+        vector, space = observed(what, seen, self._family.observation_size), env.observation_space
         if self._warned:
-            return seen
+            return vector
         if self._allowed is None:
-            self._allowed = far_outside(env.observation_space)
-        low, high = self._allowed
-        inside = (low <= seen) & (seen <= high)
+            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+            room = FAR * np.where(np.isfinite(high - low), high - low, np.inf)
+            self._allowed = low - room, high + room
+        inside = (self._allowed[0] <= vector) & (vector <= self._allowed[1])
         if not inside.all():
             self._warned = True
-            worst, space = int(np.argmin(inside)), env.observation_space
+            worst = int(np.argmin(inside))
             self.warning = (
-                f"number {worst} of an observation of {what} is {seen[worst]:g}, far outside of "
+                f"number {worst} of an observation of {what} is {vector[worst]:g}, far outside of "
                 f"its space (from {space.low[worst]:g} to {space.high[worst]:g}), and networks "
                 "hardly learn from such numbers: correct the space, or scale the observations"
             )
-        return seen
-
-
-def far_outside(space: Any) -> tuple[Array, Array]:
-    """What observations lie between, if they are no further outside than `FAR` spaces are wide."""
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    room = FAR * np.where(np.isfinite(high - low), high - low, np.inf)
-    return low - room, high + room
+        return vector
 
 
 @cache
@@ -149,100 +148,32 @@ def hall(family: "GymnasiumFamily") -> Hall:
     return Hall(family)
 
 
-def unbegun(family: "GymnasiumFamily", key: jax.Array) -> jax.Array:
-    """A state that has only a seed."""
-    bits = jax.random.bits(key, (), jnp.uint32) >> 2
-    seed = [(bits // _HALF).astype(jnp.float32), (bits % _HALF).astype(jnp.float32)]
-    zero = jnp.float32(0)
-    head = jnp.stack([zero, zero, *seed, zero])
-    return jnp.concatenate([head, jnp.zeros(family.observation_size)])
-
-
-def begin(family: "GymnasiumFamily", state: jax.Array, theta: jax.Array) -> jax.Array:
-    """The first state of an episode."""
-    row = jnp.concatenate([theta, state])
-    begun: jax.Array = jax.pure_callback(
-        partial(_begin_rows, family), state, row, vmap_method="broadcast_all"
-    )
-    return begun
-
-
-def rejoin(
-    family: "GymnasiumFamily", state: jax.Array, theta: jax.Array, reset: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The state, or the first one of a new episode where there is no such environment; which."""
-    row = jnp.concatenate([theta, state, reset])
-    told = jax.pure_callback(
-        partial(_rejoin_rows, family),
-        jnp.zeros(1 + state.size),
-        row,
+def ask(family: "GymnasiumFamily", method: str, width: int, *given: jax.Array) -> jax.Array:
+    """What a method of the family's `Hall` answers, so many numbers."""
+    given = tuple(jnp.atleast_1d(part).astype(jnp.float32) for part in given)
+    ends = accumulate(map(len, given), initial=0)
+    parts = [slice(*between) for between in pairwise(ends)]
+    answer: jax.Array = jax.pure_callback(
+        partial(_of_rows, family, method, width, parts),
+        jnp.zeros(width),
+        jnp.concatenate(given),
         vmap_method="broadcast_all",
     )
-    return told[1:], told[0] > 0
+    return answer
 
 
-def step(
-    family: "GymnasiumFamily",
-    state: jax.Array,
-    action: jax.Array,
-    theta: jax.Array,
-    reset: jax.Array | None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """(state, reward, terminated, cut off, state of a new episode if this one is over)."""
-    seed = jnp.zeros(0) if reset is None else reset[jnp.array([HIGH, LOW])]
-    row = jnp.concatenate([theta, jnp.atleast_1d(action).astype(jnp.float32), state, seed])
-    size = state.size
-    like = jnp.zeros(3 + 2 * size)
-    told = jax.pure_callback(
-        partial(_step_rows, family, reset is not None), like, row, vmap_method="broadcast_all"
-    )
-    return told[3 : 3 + size], told[0], told[1] > 0, told[2] > 0, told[3 + size :]
-
-
-def _begin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
-    v = len(family.vary)
-    size = HEAD + family.observation_size
-    return _each(family, rows, size, lambda place, row: place.begin(row[:v], row[v:]))
-
-
-def _rejoin_rows(family: "GymnasiumFamily", rows: Any) -> Array:
-    v, size = len(family.vary), HEAD + family.observation_size
-
-    def of_row(place: Hall, row: Array) -> Array:
-        return place.rejoin(row[:v], row[v : v + size], row[v + size :])
-
-    return _each(family, rows, 1 + size, of_row)
-
-
-def _step_rows(family: "GymnasiumFamily", renews: bool, rows: Any) -> Array:
-    v, u = len(family.vary), family.remembered[1]
-    size = HEAD + family.observation_size
-
-    def of_row(place: Hall, row: Array) -> Array | None:
-        state = row[v + u : v + u + size]
-        if np.isnan(state[NUMBER]):  # waiting, or over in an evaluation
-            return None
-        seed = row[v + u + size :] if renews else None
-        return place.step(row[:v], row[v : v + u], state, seed)
-
-    return _each(family, rows, 3 + 2 * size, of_row)
-
-
-def _each(
-    family: "GymnasiumFamily",
-    rows: Any,
-    width: int,
-    of_row: Callable[[Hall, Array], Array | None],
+def _of_rows(
+    family: "GymnasiumFamily", method: str, width: int, parts: list[slice], rows: Any
 ) -> Array:
-    """What comes of every row; no numbers where nothing does, and after something went wrong."""
-    rows = np.asarray(rows)
-    flat = rows.reshape(-1, rows.shape[-1])
-    place = hall(family)
-    told = np.full((len(flat), width), np.nan, np.float32)
+    """The answer to every row; no numbers after something went wrong."""
+    rows, place = np.asarray(rows), hall(family)
+    of_row = getattr(place, method)
+    answers = np.full((*rows.shape[:-1], width), np.nan, np.float32)
     try:
-        for i, row in enumerate(flat if place.trouble is None else ()):
-            if (found := of_row(place, row)) is not None:
-                told[i] = found
+        if place.trouble is None:
+            for index in np.ndindex(rows.shape[:-1]):
+                row = rows[index]
+                answers[index] = of_row(*(row[part] for part in parts))
     except FedrlError as error:
         place.trouble = error
-    return told.reshape(*rows.shape[:-1], width)
+    return answers

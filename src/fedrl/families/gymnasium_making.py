@@ -1,7 +1,7 @@
 """Gymnasium environments by name: making them, and checking what they are and what they give."""
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -11,12 +11,11 @@ import numpy as np
 
 from fedrl.errors import CodeNotAllowedError, FedrlError
 from fedrl.families.control_family import stretched
+from fedrl.files import Array
 from fedrl.registry import imported, permit
 
 if TYPE_CHECKING:
     from fedrl.families.gymnasium_family import GymnasiumFamily
-
-Array = np.ndarray[Any, Any]
 
 
 class Shape(NamedTuple):
@@ -45,16 +44,15 @@ def make(environment: str, keywords: dict[str, Any]) -> Any:
     module, colon, function = environment.partition(":")
     if colon:
         permit(environment)
-    maker: Callable[..., Any] | None = None
+    maker: Any = None
     try:
         if colon and function.isidentifier():
             maker = imported(environment)
-            env = maker(**keywords)
         else:
             maker = partial(gymnasium.make, environment, disable_env_checker=True)
             if colon:  # found from the folder of the command, as all modules are
                 imported(f"{module}:__name__")
-            env = maker(**keywords)
+        env = maker(**keywords)
     except Exception as error:  # an author's module may raise anything
         given = f" with {keywords}" if keywords else ""
         raise FedrlError(
@@ -75,20 +73,15 @@ def make_rendered(environment: str, keywords: dict[str, Any]) -> Any:
         env = make(environment, {**keywords, "render_mode": "rgb_array"})
         env.reset(seed=0)
         picture = env.render()
+        if np.ndim(picture) == 3 and np.shape(picture)[2] == 3 and picture.dtype == np.uint8:
+            return env
+        got = type(picture).__name__
+        why = f"render() returned {got}, not an array (height, width, 3) of bytes"
     except CodeNotAllowedError:
         raise
     except Exception as error:  # an author's module may raise anything
-        raise FedrlError(_no_pictures(environment, _in_a_line(error))) from None
-    if np.ndim(picture) != 3 or np.shape(picture)[2] != 3 or picture.dtype != np.uint8:
-        got = (
-            f"render() returned {type(picture).__name__}, not an array (height, width, 3) of bytes"
-        )
-        raise FedrlError(_no_pictures(environment, got))
-    return env
-
-
-def _no_pictures(environment: str, why: str) -> str:
-    return (
+        why = _in_a_line(error)
+    raise FedrlError(
         f'{environment} cannot be shown, since it does not render with render_mode="rgb_array" '
         f"({why}): it, or the function that makes it, must take the keyword render_mode, and "
         "render() must return a picture"
@@ -158,7 +151,8 @@ def observed(what: str, seen: Any, size: int) -> Array:
 
 
 @cache
-def _shape_of(environment: str, keywords: tuple[tuple[str, float], ...]) -> Shape:
+def shape_of(environment: str, *keywords: tuple[str, float]) -> Shape:
+    """What an environment looks like; others of the family must look the same."""
     from gymnasium import spaces
 
     env = make(environment, dict(keywords))
@@ -183,11 +177,6 @@ def _shape_of(environment: str, keywords: tuple[tuple[str, float], ...]) -> Shap
     raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
 
 
-def shape_of(environment: str, keywords: dict[str, float]) -> Shape:
-    """What an environment looks like; others of the family must look the same."""
-    return _shape_of(environment, tuple(keywords.items()))
-
-
 def executed(space: Any, action: Array) -> Any:
     """An environment's own action; ours are numbers from 0 on, or vectors in [-1, 1]."""
     if hasattr(space, "n"):
@@ -200,7 +189,9 @@ def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
     ends = ([low for _, low, _ in family.vary], [high for _, _, high in family.vary])
     envs = [make(family.environment, family.keywords(theta)) for theta in ends]
     try:
-        first, last = (shape_of(family.environment, family.keywords(theta)) for theta in ends)
+        first, last = (
+            shape_of(family.environment, *family.keywords(theta).items()) for theta in ends
+        )
         if first[:3] != last[:3]:
             raise FedrlError(
                 f"{family.environment} looks different at the ends of its range ({first.words}; "
@@ -208,9 +199,8 @@ def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
                 "actions"
             )
         for env, theta in zip(envs, ends, strict=True):
-            _try(env, f"{family.environment} with {family.keywords(theta)}")
-        same = envs[0].unwrapped is envs[1].unwrapped
-        if same:
+            _try(env, family.words(theta))
+        if envs[0].unwrapped is envs[1].unwrapped:
             raise FedrlError(
                 f"{family.environment} gives the same environment twice: it must make a new one "
                 "each time"

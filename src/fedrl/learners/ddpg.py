@@ -4,20 +4,16 @@ With `twin`, `actor_every` and `smoothing` it becomes TD3.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedrl import arguments
+from fedrl.arguments import AboveZero, Count, NotNegative, Probability, StepSize, settle, whole
 from fedrl.learners.learner import Correct, Learned, Learner, Output
 from fedrl.learners.networks import MLP, Critic
-from fedrl.learners.personalisation import (
-    ADAM,
-    LARGEST_ADAM_STEP,
-    Model,
-    through_the_eyes_of,
-)
+from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -45,9 +41,9 @@ class DDPG(Learner):
     action_layer: int = 1
     """The layer of the critic that the action enters, beside what the layer before gives (0: the
     first one, beside the observation)."""
-    actor_lr: float = 1e-3
+    actor_lr: StepSize = 1e-3
     """Step size of the actor's Adam."""
-    critic_lr: float = 1e-3
+    critic_lr: StepSize = 1e-3
     """Step size of the critic's Adam."""
     batch: int = 64
     """Transitions in an update."""
@@ -55,59 +51,37 @@ class DDPG(Learner):
     """Transitions an agent remembers."""
     learning_starts: int = 1000
     """Steps an agent explores before its first update, and again when its replay was emptied."""
-    tau: float = 5e-3
+    tau: AboveZero = 5e-3
     """Share of the way that the targets go towards the networks at an update."""
     warmup: Literal["uniform", "policy"] = "uniform"
     """How actions are chosen before the first update: at random, or by policy and noise."""
     exploration: Literal["gaussian", "ou"] = "gaussian"
     """Noise on actions: independent, or an Ornstein-Uhlenbeck process that starts anew with an
     episode."""
-    sigma: float = 0.1
+    sigma: NotNegative = 0.1
     """Size of the noise of a step; actions are in [-1, 1]."""
-    ou_theta: float = 0.15
+    ou_theta: Probability = 0.15
     """Ornstein-Uhlenbeck exploration: share of the noise that is forgotten in a step."""
     twin: bool = False
     """Two critics, of which the smaller value is believed (TD3)."""
-    actor_every: int = 1
+    actor_every: Count = 1
     """Updates of the critic for each one of actor and targets (TD3: 2)."""
-    smoothing: float = 0.0
+    smoothing: NotNegative = 0.0
     """Size of the noise on the target's actions (TD3: 0.2)."""
-    smoothing_clip: float = 0.5
+    smoothing_clip: NotNegative = 0.5
     """The largest noise on a target's action (TD3: 0.5)."""
 
     name: ClassVar[str] = "ddpg"
     continuous: ClassVar[bool] = True
     stepped: ClassVar[tuple[str, ...]] = ActorCritic._fields
+    largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = ("sigma", "smoothing", "smoothing_clip")
-        allowed = "a number from 0 to 1e30"
-        arguments.settle(
-            self,
-            action_layer=arguments.whole(
-                # In the last layer, the best action would be the same everywhere.
-                "learner.action_layer",
-                self.action_layer,
-                smallest=0,
-                largest=max(len(self.hidden) - 1, 0),
-            ),
-            tau=arguments.number(
-                "learner.tau", self.tau, "a number in (0, 1]", lambda x: 0 < x <= 1
-            ),
-            ou_theta=arguments.probability("learner.ou_theta", self.ou_theta),
-            twin=arguments.flag("learner.twin", self.twin),
-            **self._step_sizes("actor_lr", "critic_lr"),
-            **self._counts("actor_every"),
-            **{
-                n: arguments.number(
-                    f"learner.{n}", getattr(self, n), allowed, lambda x: 0 <= x <= 1e30
-                )
-                for n in sizes
-            },
-        )
-        arguments.choice("learner.exploration", self.exploration, ("gaussian", "ou"))
-        arguments.choice("learner.warmup", self.warmup, ("uniform", "policy"))
+        # In the last layer, the best action would be the same everywhere.
+        last = max(len(self.hidden) - 1, 0)
+        layer = whole("learner.action_layer", self.action_layer, smallest=0, largest=last)
+        settle(self, action_layer=layer)
 
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """Fresh networks, their copies as targets, and Adam's zeros."""
@@ -180,14 +154,10 @@ class DDPG(Learner):
         """A step of the critic; then one of the actor, with the new critic, and of the targets."""
         target = learned.target
         y = self._targets(through_the_eyes_of(learned.params, target), batch, draws)
-
-        def of_critics(critics: tuple[Model, ...]) -> jax.Array:
-            return critic_loss(critics, batch, y)
-
-        def of_actor(actor: Model) -> jax.Array:
-            return actor_loss(actor, learned.params.critics[0], batch.observation)
-
+        of_critics = partial(critic_loss, batch=batch, y=y)
         learned, loss = self.descend(learned, of_critics, ADAM, self.critic_lr, correct, "critics")
+        critic, observation = learned.params.critics[0], batch.observation
+        of_actor = partial(actor_loss, critic=critic, observation=observation)
 
         def improve() -> Learned:
             better, _ = self.descend(learned, of_actor, ADAM, self.actor_lr, correct, "actor")
@@ -200,10 +170,6 @@ class DDPG(Learner):
             return improve(), loss
         after: Learned = jax.lax.cond(updates % self.actor_every == 0, improve, lambda: learned)
         return after, loss
-
-    @property
-    def largest_direction(self) -> float:
-        return LARGEST_ADAM_STEP
 
     @property
     def largest_step(self) -> float:

@@ -1,23 +1,19 @@
 """DQN: what an agent with discrete actions does between two communications."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import Count, Probability, StepSize
 from fedrl.errors import FedrlError
 from fedrl.launches import either
 from fedrl.learners.learner import Correct, Learned, Learner, Output
 from fedrl.learners.networks import MLP
-from fedrl.learners.personalisation import (
-    ADAM,
-    LARGEST_ADAM_STEP,
-    Model,
-    through_the_eyes_of,
-)
+from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
 
@@ -25,9 +21,9 @@ from fedrl.learners.replay import Transition
 class DQN(Learner):
     """Deep Q-learning with experience replay; the server averages Q-networks."""
 
-    lr: float = 1e-3
+    lr: StepSize = 1e-3
     """Step size of Adam."""
-    target_every: int = 10
+    target_every: Count = 10
     """Updates between two copies of the network to the target network."""
     loss: Literal["mse", "huber"] = "mse"
     """What is made small: the squared error, or Huber's, which is linear from 1 on."""
@@ -35,35 +31,26 @@ class DQN(Learner):
     """Choose the next action with the online network and value it with the target network."""
     exploration: Literal["exponential", "linear"] = "exponential"
     """How epsilon falls from `epsilon_start` to `epsilon_end`."""
-    epsilon_start: float = 1.0
+    epsilon_start: Probability = 1.0
     """Probability of a random action at the beginning."""
-    epsilon_end: float = 0.05
+    epsilon_end: Probability = 0.05
     """Probability of a random action at the end."""
-    epsilon_decay: float = 0.99
+    epsilon_decay: Probability = 0.99
     """Exponential exploration: factor for each update."""
-    epsilon_updates: int = 1000
+    epsilon_updates: Count = 1000
     """Linear exploration: updates until the end value."""
 
     name: ClassVar[str] = "dqn"
     continuous: ClassVar[bool] = False
+    largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares = ("epsilon_start", "epsilon_end", "epsilon_decay")
-        arguments.settle(
-            self,
-            double=arguments.flag("learner.double", self.double),
-            **self._step_sizes("lr"),
-            **self._counts("target_every", "epsilon_updates"),
-            **{n: arguments.probability(f"learner.{n}", getattr(self, n)) for n in shares},
-        )
         if self.epsilon_end > self.epsilon_start:
             raise FedrlError(
                 f"learner.epsilon_end = {self.epsilon_end} is above learner.epsilon_start = "
                 f"{self.epsilon_start}: exploration can only fall"
             )
-        arguments.choice("learner.loss", self.loss, ("mse", "huber"))
-        arguments.choice("learner.exploration", self.exploration, ("exponential", "linear"))
 
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """A fresh network, its copy as the target, and Adam's zeros."""
@@ -90,12 +77,7 @@ class DQN(Learner):
         return jax.random.uniform(key, (2,))
 
     def act(
-        self,
-        params: Any,
-        observation: jax.Array,
-        noise: Any,
-        draws: jax.Array,
-        updates: jax.Array,
+        self, params: Any, observation: jax.Array, noise: Any, draws: jax.Array, updates: jax.Array
     ) -> tuple[jax.Array, Any]:
         """An epsilon-greedy action, from two uniform numbers."""
         q = params(observation)
@@ -113,18 +95,10 @@ class DQN(Learner):
         updates: jax.Array,
         correct: Correct | None = None,
     ) -> tuple[Learned, jax.Array]:
-        y = self._targets(learned, batch)
-
-        def loss(params: Any) -> jax.Array:
-            return self._loss(params, batch, y)
-
+        loss = partial(self._loss, batch=batch, y=self._targets(learned, batch))
         learned, value = self.descend(learned, loss, ADAM, self.lr, correct)
         copy = updates % self.target_every == 0
         return learned._replace(target=either(copy, learned.params, learned.target)), value
-
-    @property
-    def largest_direction(self) -> float:
-        return LARGEST_ADAM_STEP
 
     @property
     def largest_step(self) -> float:

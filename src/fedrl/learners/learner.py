@@ -3,19 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import BelowOne, Check, Count, check_fields, whole
 from fedrl.errors import FedrlError
 from fedrl.learners import replay
-from fedrl.learners.memory import Memory
 from fedrl.learners.personalisation import Model, Part, Personal, only
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 from fedrl.registry import Group
 from fedrl.strategies.corrections import Broadcast, Correction, Step
 from fedrl.strategies.purity import hiding_nothing
@@ -23,7 +23,7 @@ from fedrl.strategies.strategy import ALL
 
 # Of a layer, a batch, or the steps for an update: more is a mistake, and would not fit the memory.
 LARGEST = 1 << 16
-
+Size = Annotated[int, Check(partial(whole, largest=LARGEST))]
 
 Output = Literal["argmax", "tanh", "clip"]
 OUTPUTS: Mapping[Output, Callable[[jax.Array], jax.Array]] = {
@@ -52,6 +52,12 @@ class Correct(NamedTuple):
     received: Broadcast
 
 
+def _widths(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise FedrlError(f"{name} must be a list of widths, got {value!r}")
+    return tuple(whole(name, width, largest=LARGEST) for width in value)
+
+
 @dataclass(frozen=True)
 class Learner(ABC):
     """What an agent does between two communications; knows neither files nor other agents."""
@@ -67,20 +73,23 @@ class Learner(ABC):
     """Names of the numbers that `record` gives."""
     stepped: ClassVar[tuple[str, ...]] = ()
     """Fields of the parameters that `descend` steps one by one; none: all are stepped together."""
+    largest_direction: ClassVar[float | None] = None
+    """The most that a direction in `descend` says of one weight; None if that is not known."""
 
-    hidden: tuple[int, ...] = (128,)
+    hidden: Annotated[tuple[int, ...], Check(_widths)] = (128,)
     """Widths of the hidden layers."""
-    gamma: float = 0.99
+    gamma: BelowOne = 0.99
     """Discount factor."""
-    batch: int = 16
+    batch: Size = 16
     """Transitions in an update."""
-    replay: int = 10_000
+    # The most of which every one can be picked with 23 random bits.
+    replay: Annotated[int, Check(partial(whole, largest=1 << 23))] = 10_000
     """Transitions an agent remembers."""
     memory: Memory = field(default_factory=Memory)
     """How it stores them."""
-    learning_starts: int = 100
+    learning_starts: Count = 100
     """Steps an agent explores before its first update, and again when its replay was emptied."""
-    update_every: int = 1
+    update_every: Size = 1
     """Environment steps for each update."""
     personal: Personal = field(default_factory=Personal)
     """What of an agent's networks is private."""
@@ -88,12 +97,7 @@ class Learner(ABC):
     """What an update may change: shared and private leaves, either of them, or nothing."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.hidden, (tuple, list)):
-            raise FedrlError(f"learner.hidden must be a list of widths, got {self.hidden!r}")
-        whole, number = arguments.whole, arguments.number
-        arguments.of_kind("learner.personal", self.personal, Personal)
-        arguments.of_kind("learner.memory", self.memory, Memory)
-        arguments.choice("learner.trains", self.trains, get_args(Part))
+        check_fields(self, "learner")
         if self.personal.head and not self.hidden:
             raise FedrlError(
                 "learner.personal.head = True, but without hidden layers the head is all there is: "
@@ -104,16 +108,6 @@ class Learner(ABC):
                 "learner.trains = 'private', but nothing is: give the agents an embedding "
                 "(learner.personal.embedding), a head or a normalisation of their own"
             )
-        sizes = ("batch", "update_every")
-        arguments.settle(
-            self,
-            hidden=tuple(whole("learner.hidden", w, largest=LARGEST) for w in self.hidden),
-            gamma=number("learner.gamma", self.gamma, "a number in [0, 1)", lambda x: 0 <= x < 1),
-            # The most of which every one can be picked with 23 random bits.
-            replay=whole("learner.replay", self.replay, largest=1 << 23),
-            **self._counts("learning_starts"),
-            **{n: whole(f"learner.{n}", getattr(self, n), largest=LARGEST) for n in sizes},
-        )
 
     @classmethod
     def for_actions(cls, continuous: bool) -> "Learner":
@@ -133,22 +127,6 @@ class Learner(ABC):
             raise FedrlError(
                 f'{self.name} learns from rollouts of fixed length: use unit = "updates"'
             )
-
-    def _counts(self, *names: str) -> dict[str, int]:
-        """Checked fields that count something."""
-        return {
-            n: arguments.whole(f"learner.{n}", getattr(self, n), largest=2**31 - 1) for n in names
-        }
-
-    def _step_sizes(self, *names: str) -> dict[str, float]:
-        """Checked fields that are step sizes of an optimiser."""
-        allowed = "a number from 1e-30 to 1e30"
-        return {
-            n: arguments.number(
-                f"learner.{n}", getattr(self, n), allowed, lambda x: 1e-30 <= x <= 1e30
-            )
-            for n in names
-        }
 
     def split(self, params: Any) -> tuple[Any, Any]:
         """(shared, private): the parameters twice, each with None where the other has leaves."""
@@ -290,11 +268,6 @@ class Learner(ABC):
     @property
     def largest_step(self) -> float | None:
         """The most that one `update` can change a shared weight; None if that is not known."""
-        return None
-
-    @property
-    def largest_direction(self) -> float | None:
-        """The most that a direction in `descend` says of one weight; None if that is not known."""
         return None
 
     @property

@@ -6,17 +6,17 @@ follows from the settings, so that learners, engines and aggregators need no var
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from math import sqrt
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
-
-Tree = TypeVar("Tree")
+from fedrl.arguments import Check, NotNegative, StepSize, check_fields, whole
 
 # Further from the mean than so many deviations an observation is cut off.
 FURTHEST = 10.0
@@ -61,10 +61,6 @@ class Normaliser(eqx.Module):
         spread = jnp.tensordot(share, (stacked.mean - middle) ** 2, 1)
         count = jnp.minimum(stacked.count.sum(), MOST_COUNTED)
         return cls(count, middle, mean(stacked.variance) + spread)
-
-    def having_seen_at_most(self, count: float) -> "Normaliser":
-        """The same, less sure: what comes counts for more."""
-        return Normaliser(jnp.minimum(self.count, count), self.mean, self.variance)
 
     def __call__(self, observation: jax.Array) -> jax.Array:
         # Until two observations are known, nothing is changed.
@@ -113,11 +109,11 @@ its two moments. Gradients that grow by b2 / b1 from update to update come near 
 class Personal:
     """What of an agent's networks is private; nothing, unless said: the plain algorithms."""
 
-    embedding: int = 0
+    embedding: Annotated[int, Check(partial(whole, smallest=0, largest=LARGEST_EMBEDDING))] = 0
     """Numbers that stand for the agent's environment, put before each observation and learnt."""
-    embedding_range: float = 1.0
+    embedding_range: NotNegative = 1.0
     """An embedding begins uniform between minus this and this."""
-    embedding_lr: float | None = None
+    embedding_lr: StepSize | None = None
     """Step size of the embedding's Adam; its network's unless given."""
     head: bool = False
     """Whether each agent has an output layer of its own."""
@@ -125,26 +121,7 @@ class Personal:
     """Whether each agent centres and scales observations by mean and deviation of its own."""
 
     def __post_init__(self) -> None:
-        where, number = "learner.personal", arguments.number
-        lr = self.embedding_lr
-        if lr is not None:
-            allowed = "a number from 1e-30 to 1e30"
-            lr = number(f"{where}.embedding_lr", lr, allowed, lambda x: 1e-30 <= x <= 1e30)
-        arguments.settle(
-            self,
-            embedding=arguments.whole(
-                f"{where}.embedding", self.embedding, smallest=0, largest=LARGEST_EMBEDDING
-            ),
-            embedding_range=number(
-                f"{where}.embedding_range",
-                self.embedding_range,
-                "a number from 0 to 1e30",
-                lambda x: 0 <= x <= 1e30,
-            ),
-            embedding_lr=lr,
-            head=arguments.flag(f"{where}.head", self.head),
-            normalisation=arguments.flag(f"{where}.normalisation", self.normalisation),
-        )
+        check_fields(self, "learner.personal")
 
     def __bool__(self) -> bool:
         """Whether anything is private."""
@@ -153,132 +130,110 @@ class Personal:
     def model(self, network: Callable[[int], Any], key: jax.Array, observation_size: int) -> Model:
         """A model whose network is made for what it gets to see, so many numbers."""
         normaliser = Normaliser.of_nothing(observation_size) if self.normalisation else None
-        view = View(self._embedding(key), normaliser)
-        return Model(view, network(self.embedding + observation_size))
+        embedding = self._embedding(key) if self.embedding else None
+        return Model(View(embedding, normaliser), network(self.embedding + observation_size))
 
-    def _embedding(self, key: jax.Array) -> jax.Array | None:
-        if not self.embedding:
-            return None
+    def _embedding(self, key: jax.Array) -> jax.Array:
         limit = self.embedding_range
         return jax.random.uniform(key, (self.embedding,), minval=-limit, maxval=limit)
 
-    def with_new_embeddings(self, params: Tree, key: jax.Array) -> Tree:
+    def with_new_embeddings(self, params: Any, key: jax.Array) -> Any:
         """The same models, each with an embedding drawn anew."""
         if not self.embedding:
             return params
-        models, structure = jax.tree.flatten(params, is_leaf=_is_model)
+        numbers = count()
 
-        def anew(number: int, model: Any) -> Any:
-            if not _is_model(model):
-                return model
-            embedding = self._embedding(jax.random.fold_in(key, number))
+        def anew(model: Model) -> Model:
+            embedding = self._embedding(jax.random.fold_in(key, next(numbers)))
             return Model(View(embedding, model.view.normaliser), model.network)
 
-        drawn: Tree = jax.tree.unflatten(structure, [anew(*one) for one in enumerate(models)])
-        return drawn
+        return _of_each(Model, anew, params)
 
-    def taken_over(self, params: Tree) -> Tree:
+    def taken_over(self, params: Any) -> Any:
         """Models of others, for an agent whose own observations are to count soon."""
-        if not self.normalisation:
-            return params
-        return _of_statistics(lambda seen: seen.having_seen_at_most(TAKEN_OVER), params)
 
-    def private(self, params: Tree) -> Tree:
+        def less_sure(seen: Normaliser) -> Normaliser:
+            return Normaliser(jnp.minimum(seen.count, TAKEN_OVER), seen.mean, seen.variance)
+
+        return _of_each(Normaliser, less_sure, params)
+
+    def private(self, params: Any) -> Any:
         """Which leaves are private: a tree of truth values."""
 
-        def of_network(network: Any) -> Any:
-            shared = _everywhere(False, network)
+        def of_model(model: Model) -> Any:
+            private = Model(_everywhere(True, model.view), _everywhere(False, model.network))
             if not self.head:
-                return shared
-            own = _everywhere(True, network.layers[-1])
-            return eqx.tree_at(lambda network: network.layers[-1], shared, own)
+                return private
+            own = _everywhere(True, model.network.layers[-1])
+            return eqx.tree_at(lambda private: private.network.layers[-1], private, own)
 
-        return _of_models(
-            lambda model: Model(_everywhere(True, model.view), of_network(model.network)),
-            params,
-            otherwise=False,
-        )
+        return _of_each(Model, of_model, params, otherwise=False)
 
-    def scaled(self, steps: Tree, lr: float) -> Tree:
+    def scaled(self, steps: Any, lr: float) -> Any:
         """Steps down of this size; an embedding may have a step size of its own."""
-        own, sizes = self.embedding_lr, _everywhere(lr, steps)
-        if self.embedding and own is not None:
-            sizes = _of_models(
-                lambda model: Model(_everywhere(own, model.view), _everywhere(lr, model.network)),
-                steps,
-                otherwise=lr,
-            )
-        scaled: Tree = jax.tree.map(lambda size, step: -size * step, sizes, steps)
-        return scaled
 
-    def seeing(self, params: Tree, observation: jax.Array) -> Tree:
+        def of_model(model: Model) -> Model:
+            own = lr if self.embedding_lr is None else self.embedding_lr
+            return Model(_everywhere(own, model.view), _everywhere(lr, model.network))
+
+        sizes = _of_each(Model, of_model, steps, otherwise=lr)
+        return jax.tree.map(lambda size, step: -size * step, sizes, steps)
+
+    def seeing(self, params: Any, observation: jax.Array) -> Any:
         """The models after the agent has seen one more observation."""
-        if not self.normalisation:
-            return params
-        return _of_statistics(lambda seen: seen.including(observation), params)
+        return _of_each(Normaliser, lambda seen: seen.including(observation), params)
 
 
 Part = Literal["everything", "private", "shared", "nothing"]
 
 
-def only(part: Part, private: Any, tree: Tree) -> Tree:
+def only(part: Part, private: Any, tree: Any) -> Any:
     """A tree of steps or gradients with zeros but in the part that may be trained."""
     if part == "everything":
         return tree
-    wanted = {"private": (True,), "shared": (False,), "nothing": ()}[part]
-    kept: Tree = jax.tree.map(
-        lambda own, leaf: leaf if own in wanted else jnp.zeros_like(leaf), private, tree
-    )
-    return kept
+
+    def trained(own: bool, leaf: jax.Array) -> jax.Array:
+        return leaf if part == ("private" if own else "shared") else jnp.zeros_like(leaf)
+
+    return jax.tree.map(trained, private, tree)
 
 
-def through_the_eyes_of(params: Tree, target: Tree) -> Tree:
+def through_the_eyes_of(params: Any, target: Any) -> Any:
     """The target's networks behind today's views: embeddings and statistics have no old copy."""
-    seen: Tree = jax.tree.map(
-        lambda new, old: Model(new.view, old.network) if _is_model(new) else old,
+    return jax.tree.map(
+        lambda new, old: Model(new.view, old.network) if isinstance(new, Model) else old,
         params,
         target,
-        is_leaf=_is_model,
+        is_leaf=lambda node: isinstance(node, Model),
     )
-    return seen
 
 
 def statistics(params: Any) -> list[Normaliser]:
     """Those of every model that has some."""
-    models = filter(_is_model, jax.tree.leaves(params, is_leaf=_is_model))
-    return [model.view.normaliser for model in models if model.view.normaliser is not None]
+    nodes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, Normaliser))
+    return [node for node in nodes if isinstance(node, Normaliser)]
 
 
-def with_statistics(params: Tree, found: list[Normaliser]) -> Tree:
+def with_statistics(params: Any, found: list[Normaliser]) -> Any:
     """The models with these statistics, in the same order."""
     given = iter(found)
-    return _of_statistics(lambda _: next(given), params)
+    return _of_each(Normaliser, lambda _: next(given), params)
 
 
-def _is_model(node: Any) -> bool:
-    return isinstance(node, Model)
+Node = TypeVar("Node", Model, Normaliser)
 
 
-def _of_models(function: Callable[[Model], Model], tree: Tree, otherwise: Any = None) -> Tree:
-    """A function of every model of a tree; leaves outside of models become `otherwise`."""
-    mapped: Tree = jax.tree.map(
-        lambda node: (
-            function(node) if _is_model(node) else node if otherwise is None else otherwise
-        ),
-        tree,
-        is_leaf=_is_model,
-    )
-    return mapped
+def _of_each(
+    kind: type[Node], function: Callable[[Node], Node], tree: Any, otherwise: Any = None
+) -> Any:
+    """A tree with each `kind` in it replaced; leaves outside become `otherwise`, if given."""
 
+    def of_node(node: Any) -> Any:
+        if isinstance(node, kind):
+            return function(node)
+        return node if otherwise is None else otherwise
 
-def _of_statistics(function: Callable[[Normaliser], Normaliser], params: Tree) -> Tree:
-    """The models with other statistics."""
-
-    def changed(model: Model) -> Model:
-        assert model.view.normaliser is not None
-        return Model(View(model.view.embedding, function(model.view.normaliser)), model.network)
-
-    return _of_models(changed, params)
+    return jax.tree.map(of_node, tree, is_leaf=lambda node: isinstance(node, kind))
 
 
 def _everywhere(value: Any, tree: Any) -> Any:

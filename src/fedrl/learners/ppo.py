@@ -15,13 +15,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import NotNegative, Positive, Probability, StepSize, settle, whole
 from fedrl.errors import FedrlError
-from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output
-from fedrl.learners.memory import Memory
+from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output, Size
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model
-from fedrl.learners.replay import Transition
+from fedrl.learners.replay import Memory, Transition
 
 # Actors begin with nearly the same output everywhere: no action is preferred.
 FIRST_OUTPUTS = 0.01
@@ -63,21 +62,21 @@ class PPO(Learner):
     """Steps between two updates; an update goes over these and then forgets them."""
     batch: int = 64
     """Steps in a gradient step."""
-    epochs: int = 4
+    epochs: Size = 4
     """How often an update goes over its rollout."""
-    lr: float = 3e-4
+    lr: StepSize = 3e-4
     """Step size of Adam."""
-    gae_lambda: float = 0.95
+    gae_lambda: Probability = 0.95
     """Weight of later steps in an advantage (GAE): 0 trusts the critic, 1 the returns."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """How far the probability of an action may move in an update, as a ratio."""
-    value_weight: float = 0.5
+    value_weight: NotNegative = 0.5
     """Weight of the critic's loss."""
-    entropy_weight: float = 0.0
+    entropy_weight: NotNegative = 0.0
     """Weight of the policy's entropy, which keeps it from settling early."""
-    largest_gradient: float = 0.5
+    largest_gradient: Positive = 0.5
     """Longer gradients are shortened to this norm."""
-    first_deviation: float = 0.6
+    first_deviation: Positive = 0.6
     """Continuous actions: standard deviation at the beginning; actions are in [-1, 1]."""
 
     replay: int = 256
@@ -90,12 +89,13 @@ class PPO(Learner):
     name: ClassVar[str] = "ppo"
     on_policy: ClassVar[bool] = True
     records: ClassVar[tuple[str, ...]] = ("log_probability", "value", "next_value", "cut")
+    largest_direction: ClassVar[float | None] = LARGEST_ADAM_STEP
 
     def __post_init__(self) -> None:
-        rollout = arguments.whole("learner.rollout", self.rollout, smallest=2, largest=LARGEST)
-        arguments.settle(self, replay=rollout, learning_starts=rollout, update_every=rollout)
+        rollout = whole("learner.rollout", self.rollout, smallest=2, largest=LARGEST)
+        same = dict.fromkeys(("rollout", "replay", "learning_starts", "update_every"), rollout)
+        settle(self, **same)
         super().__post_init__()
-        arguments.choice("learner.actions", self.actions, ("discrete", "continuous"))
         if self.memory != Memory():
             raise FedrlError(
                 "learner.memory is about what is remembered for long, and ppo goes over its "
@@ -106,23 +106,6 @@ class PPO(Learner):
                 f"learner.rollout = {rollout} is not a multiple of learner.batch = {self.batch}: "
                 "an update goes over whole batches"
             )
-        above, weight = "a positive number", "a number from 0 to 1e30"
-        arguments.settle(
-            self,
-            epochs=arguments.whole("learner.epochs", self.epochs, largest=LARGEST),
-            gae_lambda=arguments.probability("learner.gae_lambda", self.gae_lambda),
-            **self._step_sizes("lr"),
-            **{
-                n: arguments.number(f"learner.{n}", getattr(self, n), above, lambda x: 0 < x < 1e30)
-                for n in ("clip", "largest_gradient", "first_deviation")
-            },
-            **{
-                n: arguments.number(
-                    f"learner.{n}", getattr(self, n), weight, lambda x: 0 <= x <= 1e30
-                )
-                for n in ("value_weight", "entropy_weight")
-            },
-        )
 
     @classmethod
     def for_actions(cls, continuous: bool) -> "PPO":
@@ -146,11 +129,10 @@ class PPO(Learner):
         """Fresh networks, and Adam's zeros."""
         actor_key, critic_key = jax.random.split(key)
 
-        def actor(inputs: int) -> MLP:
+        def actor(inputs: int) -> Any:
             network = MLP((inputs, *self.hidden, actions), actor_key)
             last = network.layers[-1].weight
-            smaller: MLP = eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
-            return smaller
+            return eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
 
         def critic(inputs: int) -> MLP:
             return MLP((inputs, *self.hidden, 1), critic_key)
@@ -248,17 +230,12 @@ class PPO(Learner):
         return learned, losses.mean()
 
     @property
-    def largest_direction(self) -> float:
-        return LARGEST_ADAM_STEP
-
-    @property
     def largest_step(self) -> float:
         return LARGEST_ADAM_STEP * self.lr * self.epochs * (self.rollout // self.batch)
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
-        shortened = optax.clip_by_global_norm(self.largest_gradient)
-        return optax.chain(shortened, ADAM)
+        return optax.chain(optax.clip_by_global_norm(self.largest_gradient), ADAM)
 
     def _samples(self, rollout: Transition) -> Samples:
         advantage = advantages(rollout, self.gamma, self.gae_lambda)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax
 
-from fedrl import arguments
 from fedrl.families.control_family import Varied
 from fedrl.families.robots.robot_family import RobotFamily
 
@@ -44,7 +43,6 @@ class HalfCheetahs(RobotFamily):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.choice("family.thighs", self.thighs, ("independent", "together"))
         self.settle_range("back_thigh", POSSIBLE)
         self.settle_range("front_thigh", POSSIBLE)
 
@@ -53,20 +51,17 @@ class HalfCheetahs(RobotFamily):
         if self.thighs == "together":
             what = "0: both thighs shortest, 1: both longest"
             return (Varied("thighs", 0.0, 1.0, what, (0.0, 1.0)),)
-        back = "half-length of the back thigh"
-        front = "half-length of the front thigh"
         return (
-            Varied("back_thigh", *self.back_thigh, back, POSSIBLE),
-            Varied("front_thigh", *self.front_thigh, front, POSSIBLE),
+            Varied("back_thigh", *self.back_thigh, "half-length of the back thigh", POSSIBLE),
+            Varied("front_thigh", *self.front_thigh, "half-length of the front thigh", POSSIBLE),
         )
 
     def lengths(self, theta: tuple[float, ...]) -> tuple[float, float]:
         """Half-lengths of the back and the front thigh."""
-        if self.thighs == "independent":
-            back, front = theta
-            return back, front
-        ranges = (self.back_thigh, self.front_thigh)
-        back, front = (low + theta[0] * (high - low) for low, high in ranges)
+        if self.thighs == "together":
+            ranges = (self.back_thigh, self.front_thigh)
+            theta = tuple(low + theta[0] * (high - low) for low, high in ranges)
+        back, front = theta
         return back, front
 
     def edit(self, spec: "mujoco.MjSpec", theta: tuple[float, ...]) -> None:

@@ -15,12 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.families.robots.models import import_mujoco, model, nominal, theta_tuple
+from fedrl.families.robots.models import import_mujoco, model, nominal
+from fedrl.files import Array
 
 if TYPE_CHECKING:
     from fedrl.families.robots.robot_family import RobotFamily
-
-Array = np.ndarray[Any, Any]
 
 PARTS = 3
 # From here on MuJoCo takes a number for a mistake.
@@ -105,11 +104,9 @@ class Garage:
 
     def _model(self, theta: Array) -> Any:
         key = theta.tobytes()
-        try:
-            return self._models[key]
-        except KeyError:
-            self._models[key] = model(self._family, theta_tuple(theta))
-            return self._models[key]
+        if key not in self._models:
+            self._models[key] = model(self._family, tuple(theta.tolist()))
+        return self._models[key]
 
     def _borrow(self) -> Any:
         """Working memory that nobody uses now; any will do for every body of a robot."""
@@ -128,12 +125,10 @@ def over_cores(work: Callable[[range], None], count: int) -> None:
     """Do `work` for 0..count-1, in parts on several cores if they are many."""
     cores = min(os.cpu_count() or 1, MOST_THREADS, count // FEW)
     if cores < 2:
-        return work(range(count))
-    bounds = [count * i // cores for i in range(cores + 1)]
-    parts = [range(low, high) for low, high in pairwise(bounds)]
-    for _ in _workers().map(work, parts):
-        pass
-    return None
+        work(range(count))
+    else:
+        bounds = [count * i // cores for i in range(cores + 1)]
+        list(_workers().map(work, [range(*ends) for ends in pairwise(bounds)]))
 
 
 @cache

@@ -12,8 +12,6 @@ from importlib.resources import files
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedrl.errors import FedrlError
 
 if TYPE_CHECKING:
@@ -92,8 +90,3 @@ def _quietly() -> Iterator[None]:
     with _compiling, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*settotalmass.*")
         yield
-
-
-def theta_tuple(theta: np.ndarray[Any, Any]) -> tuple[float, ...]:
-    """Theta as a key of `model`."""
-    return tuple(theta.tolist())

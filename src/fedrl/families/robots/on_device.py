@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.families.robots.models import import_mjx, import_mujoco, model, nominal, theta_tuple
+from fedrl.families.robots.models import import_mjx, import_mujoco, model, nominal
+from fedrl.files import Array
 
 if TYPE_CHECKING:
     from fedrl.families.robots.robot_family import RobotFamily
 
-Array = np.ndarray[Any, Any]
 Fields = dict[str, jax.Array]
 
 PARTS = 1
@@ -59,26 +59,18 @@ def changed(family: "RobotFamily") -> tuple[str, ...]:
     """Names of the model's arrays that depend on theta, from the corners of its range."""
     corners = product(*((varied.low, varied.high) for varied in family.varied))
     models = [nominal(family), *(model(family, corner) for corner in corners)]
+    # Arrays of numbers that both MuJoCo's and MJX's models have.
+    names = set(mjx.Model.__dataclass_fields__) & set(dir(mujoco.MjModel)) - {"opt", "stat"}
     return tuple(
         name
-        for name in sorted(_array_names())
-        if any(not np.array_equal(getattr(m, name), getattr(models[0], name)) for m in models[1:])
-    )
-
-
-@cache
-def _array_names() -> frozenset[str]:
-    """Arrays of numbers that both MuJoCo's and MJX's models have."""
-    names = set(mjx.Model.__dataclass_fields__)
-    return frozenset(
-        name
-        for name in names & set(dir(mujoco.MjModel))
-        if name[0] != "_" and name not in ("opt", "stat")
+        for name in sorted(names)
+        if name[0] != "_"
+        and any(not np.array_equal(getattr(m, name), getattr(models[0], name)) for m in models[1:])
     )
 
 
 def _fields(family: "RobotFamily", theta: Any) -> dict[str, Array]:
-    robot = model(family, theta_tuple(np.asarray(theta)))
+    robot = model(family, tuple(np.asarray(theta).tolist()))
     return {name: np.asarray(getattr(robot, name), np.float32) for name in changed(family)}
 
 

@@ -7,21 +7,25 @@ of 32 bits, to the last bit. MJX computes with 32 bits and has one part.
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl import arguments
+from fedrl.arguments import Check, whole
 from fedrl.families.control_family import Constants, ControlFamily, State
+from fedrl.families.robots.models import nominal
+from fedrl.families.robots.rendering import picture
+from fedrl.files import Array
 
 if TYPE_CHECKING:
     import mujoco
 
-Array = np.ndarray[Any, Any]
+Iterations = Annotated[int, Check(partial(whole, largest=100))]
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,9 @@ class RobotFamily(ControlFamily):
     simulator: Literal["mujoco", "mjx"] = "mujoco"
     """Who computes the physics: MuJoCo in C on the host, or MJX on the device JAX uses."""
 
-    mjx_iterations: int = 6
+    mjx_iterations: Iterations = 6
     """Most steps of MJX's contact solver; MuJoCo takes what it needs, which is seldom more."""
-    mjx_line_search: int = 4
+    mjx_line_search: Iterations = 4
     """Most steps of the search along a line within each."""
 
     continuous: ClassVar[bool] = True
@@ -47,13 +51,6 @@ class RobotFamily(ControlFamily):
     """Positions, and as many velocities."""
     fastest_seen: ClassVar[float] = inf
     """Velocities beyond are observed as this."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        arguments.choice("family.simulator", self.simulator, ("mujoco", "mjx"))
-        names = ("mjx_iterations", "mjx_line_search")
-        checked = {n: arguments.whole(f"family.{n}", getattr(self, n), largest=100) for n in names}
-        arguments.settle(self, **checked)
 
     @property
     def steps_on_host(self) -> bool:
@@ -72,10 +69,6 @@ class RobotFamily(ControlFamily):
         """(reward, terminated) after a step, of one robot or many; `xp` is numpy or jax.numpy."""
 
     @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return np.full(self.observation_size, inf, np.float32)
-
-    @property
     def state_shape(self) -> tuple[int, int]:
         return self._simulation.PARTS, 3 * self.joints
 
@@ -83,8 +76,6 @@ class RobotFamily(ControlFamily):
         return self._simulation.constants(self, theta)
 
     def reset(self, key: jax.Array) -> State:
-        from fedrl.families.robots.models import nominal
-
         qpos, qvel = self.reset_noise(key)
         first = jnp.concatenate(
             [qpos + nominal(self).qpos0.astype(np.float32), qvel, jnp.zeros(self.joints)]
@@ -105,9 +96,7 @@ class RobotFamily(ControlFamily):
         velocity = jnp.clip(state[0, n : 2 * n], -fastest, fastest)
         return jnp.concatenate([state[0, 1:n], velocity])
 
-    def draw(self, state: Array, theta: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        from fedrl.families.robots.rendering import picture
-
+    def draw(self, state: Array, theta: Array) -> Array:
         return picture(self, state[0].astype(np.float64), tuple(map(float, theta)))
 
     @property
