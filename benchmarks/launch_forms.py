@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.dqn_scaling import REPLAY, measure
 from benchmarks.machine import describe
 from fedrl.engine import single_device
+from fedrl.engine.layout import launch_bound
 from fedrl.experiment.settings import Experiment
 from fedrl.families.cartpoles import CartPoles
 from fedrl.learners.dqn import DQN
@@ -24,11 +25,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    usual, rows = single_device.launch_bound, []
+    rows = []
     machine = describe()
 
-    def row(what: str, experiment: Experiment, bound: Bound = usual) -> None:
-        single_device.launch_bound = bound
+    def row(what: str, experiment: Experiment, bound: Bound = launch_bound) -> None:
+        setattr(single_device, "launch_bound", bound)  # noqa: B010 (not its own name)
         found = measure(experiment, updates=1000, repeats=5)
         rows.append({"what": what, **found})
         size = f"{found['hidden']} {experiment.agents} x {experiment.seeds}"

@@ -27,9 +27,9 @@ from fedrl.learners.personalisation import Personal
 from fedrl.network import init as init_module
 from fedrl.network import templates
 from fedrl.network.deployment import AgentSettings, Deployment, Folder
+from fedrl.network.experiments import read_experiment
 from fedrl.network.flower_records import telling
 from fedrl.network.init import experiment_named, for_network, init
-from fedrl.network.kinds import read_experiment
 from fedrl.network.messages import Answer
 from fedrl.network.nginx import ModelSize, configuration, model_size
 from fedrl.network.simulated_client import SimulatedClient

@@ -10,8 +10,9 @@ from fedrl.cli.federation import in_words
 from fedrl.errors import FedrlError
 from fedrl.network.agent_client import named
 from fedrl.network.deployment import Deployment
+from fedrl.network.experiments import refuse_quorum
 from fedrl.network.init import init
-from fedrl.network.kinds import refuse_quorum, server_of
+from fedrl.network.kinds import server_of
 from fedrl.network.messages import Refusal
 from fedrl.network.server_side import Arrived
 from fedrl.strategies.aggregators import Mean

@@ -19,7 +19,7 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.toml import read_settings
 
 if TYPE_CHECKING:
-    from fedrl.network.kinds import AnyExperiment
+    from fedrl.network.experiments import AnyExperiment
 
 LOOPBACK = "127.0.0.1"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -150,7 +150,7 @@ class Folder:
     def experiment(self) -> "AnyExperiment":
         """What is trained."""
         # Here, because it needs JAX, and the processes that only start others do not.
-        from fedrl.network.kinds import read_experiment
+        from fedrl.network.experiments import read_experiment
 
         # The owner of this machine has put the folder here: what it names may be imported.
         return read_experiment(self._there(self.server / EXPERIMENT), allow_code=True)

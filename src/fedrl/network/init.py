@@ -7,7 +7,6 @@ from pathlib import Path
 from fedrl import __version__, registry
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.experiment.presets import preset
-from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import to_toml
 from fedrl.network import certificates, templates
 from fedrl.network.certificates import write_secret
@@ -19,7 +18,8 @@ from fedrl.network.deployment import (
     Deployment,
     Folder,
 )
-from fedrl.network.kinds import AnyExperiment, first_theta, read_experiment, refuse_quorum
+from fedrl.network.experiments import AnyExperiment, read_experiment, refuse_quorum
+from fedrl.network.kinds import kind_of
 from fedrl.tabular.experiment import TABULAR_PRESETS
 
 PRIVATE = 0o700
@@ -44,7 +44,8 @@ def for_network(experiment: AnyExperiment, agents: int | None) -> AnyExperiment:
         experiment = replace(experiment, agents=agents)
     if not experiment.communicates:
         raise FedrlError("E = inf means that agents never communicate: nothing to federate")
-    return replace(experiment, seeds=1) if isinstance(experiment, Experiment) else experiment
+    once: AnyExperiment = kind_of(experiment).once(experiment)
+    return once
 
 
 def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folder:
@@ -91,7 +92,7 @@ def _fill(folder: Folder, final: Path, experiment: AnyExperiment, deployment: De
     _write_app(server / "app")
     (server / "keys").mkdir()
     for number in range(experiment.agents):
-        theta = first_theta(experiment, number)
+        theta = kind_of(experiment).theta(experiment, number)
         toml = to_toml(AgentSettings(number, deployment.address, theta))
         agent, key = folder.agent(number), certificates.new_key()
         agent.mkdir(mode=PRIVATE, parents=True)

@@ -10,7 +10,8 @@ import jax
 from fedrl.errors import FedrlError
 from fedrl.network.certificates import header_of
 from fedrl.network.deployment import LOOPBACK, Deployment
-from fedrl.network.kinds import AnyExperiment, server_of
+from fedrl.network.experiments import AnyExperiment
+from fedrl.network.kinds import server_of
 from fedrl.network.templates import filled
 
 # Requests that an agent has under way at a time: its SuperNode sends or fetches two parts of a

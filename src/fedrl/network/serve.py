@@ -15,7 +15,7 @@ from fedrl.errors import FedrlError
 from fedrl.files import locked, write_atomically
 from fedrl.network import nginx
 from fedrl.network.deployment import LOOPBACK, Deployment, Folder
-from fedrl.network.kinds import refuse_quorum
+from fedrl.network.experiments import refuse_quorum
 from fedrl.network.processes import (
     Descendants,
     environment,

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedrl.network.deployment import Deployment, Folder
-from fedrl.network.kinds import AnyExperiment
+from fedrl.network.experiments import AnyExperiment
 from fedrl.network.processes import where
 
 # The user of a service, where `init` is run by root.

@@ -13,7 +13,8 @@ from fedrl.experiment.toml import read_settings
 from fedrl.network.agent_process import REFUSED
 from fedrl.network.answering import Agent
 from fedrl.network.deployment import AGENT, EXPERIMENT, STATE, AgentSettings
-from fedrl.network.kinds import agent_of, read_experiment
+from fedrl.network.experiments import read_experiment
+from fedrl.network.kinds import agent_of
 from fedrl.network.processes import leave_with
 from fedrl.network.socket import listen, serve
 
