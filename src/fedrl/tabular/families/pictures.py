@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrl.errors import FedrlError
-from fedrl.tabular.families.tabular_family import Floats
-from fedrl.tabular.families.windy_cliffs import MOVES, WindyCliffs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from fedrl.tabular.families.tabular_family import Floats
+    from fedrl.tabular.families.windy_cliffs import WindyCliffs
 
 START, CLIFF, GOAL, FREE = "#cfe3f5", "#d9a5a0", "#b9dcb4", "#ffffff"
 INK, FAINT = "#1f2933", "#9aa5b1"
@@ -27,7 +28,7 @@ def _axes(ax: "Axes | None", size: tuple[float, float]) -> "Axes":
     return ax
 
 
-def _check_policy(policy: Floats | None, states: int, actions: int) -> None:
+def _check_policy(policy: "Floats | None", states: int, actions: int) -> None:
     if policy is not None and np.shape(policy) != (states, actions):
         raise FedrlError(f"policy must have shape ({states}, {actions}), got {np.shape(policy)}")
 
@@ -37,7 +38,12 @@ def _arrow(ax: "Axes", start: Sequence[float], end: Sequence[float], **style: An
     ax.annotate("", xytext=(start[0], start[1]), xy=(end[0], end[1]), arrowprops=look)
 
 
-def draw_grid(family: WindyCliffs, policy: Floats | None, ax: "Axes | None") -> "Axes":
+def draw_grid(
+    family: "WindyCliffs",
+    moves: Sequence[tuple[int, int]],
+    policy: "Floats | None",
+    ax: "Axes | None",
+) -> "Axes":
     """A grid world; from each cell an arrow per action, as long as it is probable."""
     from matplotlib.patches import Rectangle
 
@@ -52,7 +58,7 @@ def draw_grid(family: WindyCliffs, policy: Floats | None, ax: "Axes | None") -> 
         ax.text(x + 0.5, y + 0.05, kind[1], ha="center", va="bottom", fontsize=7, color=INK)
         if policy is None or s == family.goal or s in family.cliff:
             continue  # all actions are the same there
-        for (dx, dy), probability in zip(MOVES, policy[s], strict=True):
+        for (dx, dy), probability in zip(moves, policy[s], strict=True):
             if probability > 0.01:
                 length = 0.4 * probability
                 tip = x + 0.5 + length * dx, y + 0.5 + length * dy
@@ -62,7 +68,7 @@ def draw_grid(family: WindyCliffs, policy: Floats | None, ax: "Axes | None") -> 
     return ax
 
 
-def draw_graph(P: Floats, policy: Floats | None, ax: "Axes | None") -> "Axes":
+def draw_graph(P: "Floats", policy: "Floats | None", ax: "Axes | None") -> "Axes":
     """States on a circle and the transitions between them, as wide as they are probable.
 
     Without a policy, of an agent that picks its actions at random. A state's label gives the most

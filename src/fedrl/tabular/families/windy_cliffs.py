@@ -9,6 +9,7 @@ import numpy as np
 
 from fedrl.arguments import discount, number, whole
 from fedrl.errors import FedrlError
+from fedrl.tabular.families.pictures import draw_grid
 from fedrl.tabular.families.tabular_family import Booleans, Floats, TabularFamily
 
 if TYPE_CHECKING:
@@ -125,6 +126,4 @@ class WindyCliffs(TabularFamily):
 
     def draw(self, policy: Floats | None = None, *, ax: "Axes | None" = None) -> "Axes":
         """The grid; an arrow's length is the probability of an action."""
-        from fedrl.tabular.families.pictures import draw_grid
-
-        return draw_grid(self, policy, ax)
+        return draw_grid(self, MOVES, policy, ax)
