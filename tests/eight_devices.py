@@ -9,6 +9,7 @@ import numpy as np
 from every_strategy import FEDAVGM_AND_SCAFFOLD, NETWORKS, PARTS
 from fedrl.engine.mesh import Sharded
 from fedrl.engine.plan import Leg
+from fedrl.experiment.timing import Timing
 from fedrl.learners.personalisation import Personal
 from fedrl.strategies.aggregators import Mean
 from fedrl.strategies.robust import Median
@@ -31,6 +32,7 @@ STRATEGIES = {
     for learner, experiment in NETWORKS.items()
 }
 KINDS |= STRATEGIES
+KINDS["clock"] = replace(SIXTEEN, timing=Timing(spread=1.0))
 ROUNDS = 2
 
 

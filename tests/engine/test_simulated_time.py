@@ -65,6 +65,21 @@ def test_a_round_that_waits_takes_as_long_as_its_slowest_agent(tmp_path):
     np.testing.assert_allclose(clock(run), np.arange(7) * E * max(SECONDS), rtol=1e-6)
 
 
+def test_the_last_round_is_as_short_as_its_work(tmp_path):
+    experiment = replace(EXPERIMENT, updates=24, timing=Timing(seconds=SECONDS))
+    run = trained(tmp_path, experiment)
+    np.testing.assert_allclose(clock(run), np.array([0, 10, 20, 24]) * max(SECONDS), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wave", [2, 4])
+def test_agents_that_take_turns_do_not_take_longer(tmp_path, wave):
+    timing = Timing(spread=1.0, jitter=0.5)
+    at_once = trained(tmp_path / "once", replace(EXPERIMENT, timing=timing), wave=4)
+    in_turns = trained(tmp_path / "turns", replace(EXPERIMENT, timing=timing), wave=wave)
+    np.testing.assert_array_equal(clock(at_once), clock(in_turns))
+    assert len(set(np.diff(clock(at_once)))) == 6
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 3])
 def test_the_server_steps_when_enough_agents_have_arrived(tmp_path, at_once):
     timing = Timing(arrivals=at_once, seconds=SECONDS)

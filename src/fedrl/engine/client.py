@@ -26,7 +26,7 @@ from fedrl.engine.agent import (
 )
 from fedrl.engine.evaluation import Returns, greedy_returns
 from fedrl.engine.local_work import LocalWork, notice
-from fedrl.engine.simulated_time import draw_pace, first_underway
+from fedrl.engine.simulated_time import after_work, draw_pace, first_underway
 from fedrl.engine.state import Environments, Federation, server_keys
 from fedrl.experiment.settings import Experiment
 from fedrl.families.control_family import Constants
@@ -85,7 +85,7 @@ class Client:
         agents = jnp.arange(experiment.agents) if agents is None else agents
         keys = jax.vmap(lambda agent: agent_keys(experiment.seed, replicate, agent))(agents)
         constants = jax.vmap(experiment.family.constants)(theta)
-        pace = draw_pace(experiment, replicate, agents)
+        pace = draw_pace(experiment, replicate)
         return Environments(constants, keys, server_keys(experiment.seed, replicate), pace)
 
     def first_params(self, replicate: jax.Array, agents: jax.Array | None = None) -> Any:
@@ -152,9 +152,10 @@ class Client:
         return work.fill(work.rejoin(emptied, environments), environments)
 
     def work(self, federation: Federation, environments: Environments, E: jax.Array) -> Federation:
-        """E units of local work of every agent."""
-        work = LocalWork(self.experiment)
-        return notice(work.do(work.rejoin(federation, environments), environments, E))
+        """E units of local work of every agent at hand, while the others do theirs."""
+        work, everybody = LocalWork(self.experiment), jnp.arange(self.experiment.agents)
+        worked = work.do(work.rejoin(federation, environments), environments, E)
+        return notice(after_work(self.experiment, worked, environments, everybody, E))
 
     def offer(self, federation: Federation) -> Offer:
         """What leaves the agents: the shared parameters, and what the correction adds to them."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedrl.engine.client import Client
 from fedrl.engine.local_work import LocalWork, notice, repeat
-from fedrl.engine.simulated_time import after_round, next_to_arrive
+from fedrl.engine.simulated_time import after_arrivals, after_work, next_to_arrive
 from fedrl.engine.state import (
     Environments,
     Federation,
@@ -43,12 +43,13 @@ class LocalEngine(Client):
         work = LocalWork(self.experiment)
 
         def one_round(_: jax.Array, federation: Federation) -> Federation:
+            who = self.takes_part(federation, environments.server)
             if self.experiment.participants == self.experiment.agents:
                 federation = work.do(federation, environments, E)
             else:
-                who = self.takes_part(federation, environments.server)
                 after = work.do(*some(federation, environments, who), E)
                 federation = put_back(federation, after, who)
+            federation = after_work(self.experiment, federation, environments, who, E)
             return self.communicate(federation, environments) if communicates else federation
 
         begun = work.rejoin(federation, environments)
@@ -72,7 +73,9 @@ class LocalEngine(Client):
             arrived = jnp.zeros(self.experiment.agents, bool).at[who].set(True)
             agents = where_active(arrived, after.agents, federation.agents)
             after = after._replace(agents=agents)
-        return after_round(self.experiment, after, environments, who)
+        return (
+            after_arrivals(self.experiment, after, environments, who) if timing.arrivals else after
+        )
 
     def takes_part(self, federation: Federation, server: ServerKeys) -> jax.Array:
         """The agents of the round that is under way, ascending."""

@@ -15,7 +15,7 @@ Tree = TypeVar("Tree")
 
 
 class Pace(NamedTuple):
-    """How fast agents are on the simulated clock; agents first."""
+    """How fast all agents of a replicate are on the simulated clock; agents first."""
 
     seconds: jax.Array
     """Of a unit of local work."""
@@ -89,12 +89,10 @@ def some(
     """A federation of some of the agents, each with a clock of its own."""
     own = (federation.agents, federation.rows, federation.clock, federation.underway)
     agents, rows, clock, underway = select(own, chosen)
-    constants, keys, pace = select(
-        (environments.constants, environments.keys, environments.pace), chosen
-    )
+    constants, keys = select((environments.constants, environments.keys), chosen)
     return (
         federation._replace(agents=agents, rows=rows, clock=clock, underway=underway),
-        environments._replace(constants=constants, keys=keys, pace=pace),
+        environments._replace(constants=constants, keys=keys),
     )
 
 
