@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedrl
+from every_strategy import NETWORKS, PARTS
 from fedrl import FedrlError
 from fedrl.engine import footprint as memory
 from fedrl.engine.layout import LARGEST_WAVE, Layout, layout
@@ -27,6 +28,10 @@ KINDS = {
     "embeddings": replace(FOUR, learner=replace(LEARNER, personal=Personal(embedding=2))),
     "alone": replace(FOUR, E=inf, initialisation="per-agent"),
     "episodes": replace(FOUR, unit="episodes", E=2, updates=6),
+    "strategy": replace(FOUR, **PARTS["both"]),
+    "actor and critic": replace(
+        NETWORKS["ddpg"], agents=4, updates=30, **PARTS["prox, median, momentum"]
+    ),
 }
 
 

@@ -146,7 +146,10 @@ def mean_across(axis: str, stacked: Any) -> Any:
 def gathered(axis: str, stacked: Any) -> Any:
     """Everybody's trees, in order, on every device along a mesh's axis."""
     parts = _one_from_each(axis, stacked)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
+    # Not -1: leaves may be empty.
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), parts
+    )
 
 
 def squared_norms(stacked: Any) -> jax.Array:
@@ -167,7 +170,7 @@ def _one_from_each(axis: str, tree: Any) -> Any:
         everybody = jax.lax.all_gather(flat, axis)
         ends = np.cumsum([leaves[i].size for i in places])[:-1]
         for i, part in zip(places, jnp.split(everybody, ends, axis=1), strict=True):
-            found[i] = part.reshape(-1, *leaves[i].shape)
+            found[i] = part.reshape(len(part), *leaves[i].shape)
     return jax.tree.unflatten(structure, found)
 
 
