@@ -26,6 +26,7 @@ from fedrl.strategies import (
     Private,
     Prox,
     Replace,
+    Step,
     Strategy,
     TrimmedMean,
     Yogi,
@@ -90,12 +91,12 @@ def assert_same_models(one, other):
 
 def test_a_pull_goes_from_where_an_agent_is_to_what_it_was_sent(rng):
     direction, own, sent = tree(rng), tree(rng), tree(rng)
-    bent, memory = Prox(mu=0.3).correct(direction, (), own, Broadcast(sent), ())
+    bent, memory = Prox(mu=0.3).correct(Step(direction, own, Broadcast(sent)), ())
     assert memory == ()
     for name in direction:
         expected = np.float64(direction[name]) - 0.3 * (np.float64(own[name]) - sent[name])
         np.testing.assert_allclose(bent[name], expected, rtol=1e-5, atol=1e-6)
-    unmoved, _ = Prox(mu=0.3).correct(direction, (), sent, Broadcast(sent), ())
+    unmoved, _ = Prox(mu=0.3).correct(Step(direction, sent, Broadcast(sent)), ())
     jax.tree.map(np.testing.assert_array_equal, unmoved, direction)
 
 
