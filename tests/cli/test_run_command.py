@@ -14,6 +14,7 @@ from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
 from fedrl.experiment.toml import from_toml, to_toml
 from fedrl.families import GymnasiumFamily
+from fedrl.strategies import Momentum, Prox
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from tiny import TINY
 
@@ -37,6 +38,15 @@ def runs(folder, settings_file):
     """A run with communication and one without, made by one command."""
     assert main(["run", settings_file, "--out", str(folder), "--baseline"]) == 0
     return folder / TINY.directory_name, folder / replace(TINY, E=inf).directory_name
+
+
+@pytest.mark.parametrize("flag", ["--server-optimizer", "--server_optimizer"])
+@pytest.mark.parametrize("between", [" ", "="])
+def test_parts_of_a_strategy_are_chosen_by_name_and_set(capsys, flag, between):
+    words = f"{flag}{between}momentum {flag}.beta 0.5 --correction prox --correction.mu 0.01"
+    assert main(["run", "cartpoles-dqnavg", *words.split(), "--dry-run"]) == 0
+    told = from_toml(capsys.readouterr().out)
+    assert (told.server_optimizer, told.correction) == (Momentum(beta=0.5), Prox(mu=0.01))
 
 
 def refused(arguments, capsys):

@@ -119,8 +119,9 @@ def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experi
 
     changed: dict[str, Any] = {}
     for setting, group in KINDS.items():
-        flag = f"--{setting}"
-        words = [part for word in arguments for part in _split(word, flag)]
+        flag = f"--{setting.replace('_', '-')}"
+        either = [word.replace(f"--{setting}", flag, 1) for word in arguments]
+        words = [part for word in either for part in _split(word, flag)]
         if flag not in words:
             continue
         place = words.index(flag)
