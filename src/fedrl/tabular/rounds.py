@@ -126,16 +126,23 @@ def receive(correction: Correction, at: Round, agents: int, counted: bool | jax.
 
 def communicate(strategy: Strategy, at: Round, agents: int, keys: jax.Array) -> Round:
     """The server's step on what the agents offer, and what they receive; `keys` are its own."""
-    everybody = jnp.arange(agents)
+    everybody, aggregator = jnp.arange(agents), strategy.aggregator
+
+    def aggregated(offers: Any, communication: Communication) -> Any:
+        return offers if aggregator.linear else aggregator.apply(offers, communication)
 
     def serve(server: ServerState, offers: Offer, key: jax.Array) -> ServerState:
         key = jax.random.fold_in(key, server.rounds)
-        return strategy.step(server, offers, Communication(server.sent.model, everybody, key))
+        communication = Communication(server.sent.model, everybody, key)
+        return strategy.step(server, offers, communication, aggregate=aggregated)
 
     def agents_first(x: jax.Array) -> jax.Array:
         return jnp.moveaxis(agents_and_replicates(x, agents), -2, 0)
 
     offers: Offer = jax.tree.map(agents_first, offer(strategy.correction, at))
+    if aggregator.linear:
+        # A weighted sum is one of all replicates at once; `vmap` would transpose them twice.
+        offers = aggregator.apply(offers, Communication(at.server.sent.model, everybody, keys))
     server = jax.vmap(serve, in_axes=(-1, -1, 0), out_axes=-1)(at.server, offers, keys)
     return receive(strategy.correction, at._replace(server=server), agents, True)
 
