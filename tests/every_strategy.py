@@ -7,7 +7,7 @@ from fedrl.learners import DDPG, PPO
 from fedrl.strategies import Adam, ControlVariates, Median, Momentum, Prox, Yogi
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
-from fedrl.tabular.learners import QAvg, SoftPAvg
+from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
 from probes import Pendulum
 from tiny import TINY
 
@@ -35,6 +35,9 @@ NETWORKS = {
 }
 TABLES = {
     "qavg": TabularExperiment("t", WindyCliffs(), QAvg(), agents=3, E=4, updates=14, lr=0.5),
+    "projpavg": TabularExperiment(
+        "t", WindyCliffs(), ProjPAvg(), agents=3, E=4, updates=14, lr=0.5
+    ),
     "softpavg": TabularExperiment(
         "t", WindyCliffs(), SoftPAvg(), agents=3, E=4, updates=14, lr=1.0
     ),

@@ -10,7 +10,9 @@ import pytest
 
 import fedrl
 from fedrl import FedrlError
+from fedrl.engine.layout import layout
 from fedrl.engine.local_engine import LocalEngine
+from fedrl.engine.mesh import mesh_shape
 from fedrl.engine.state import some
 from fedrl.experiment.settings import Evaluation
 from fedrl.experiment.timing import Timing
@@ -180,6 +182,36 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path, parts):
     assert results(directory.path) == results(whole.path)
 
 
+def test_a_run_that_is_killed_at_its_end_keeps_the_servers_model(tmp_path, monkeypatch):
+    # Agents that are still at work have older ones.
+    experiment = replace(EXPERIMENT, timing=Timing(arrivals=2, seconds=SECONDS))
+    whole = trained(tmp_path / "whole", experiment)
+    directory = RunDirectory.create(tmp_path / "killed", experiment)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "finish", died)
+        with pytest.raises(Died):
+            driver.carry_out(directory, Silence())
+    driver.carry_out(directory, Silence())
+    assert results(directory.path) == results(whole.path)
+
+
+def died(*_):
+    raise Died
+
+
+@pytest.mark.parametrize("at_once", [2, 4])
+def test_agents_that_are_not_waited_for_are_not_divided(at_once):
+    # Who arrives next may be in any wave and on any device.
+    waits = replace(EXPERIMENT, updates=60_000, E=1000, agents=8)
+    apart = replace(waits, timing=Timing(arrivals=2 * at_once))
+    assert layout(waits, vectorised=False, workers=2, wave=4).waves == 2
+    assert mesh_shape(waits, 8, 1) == (1, 8)
+    assert layout(apart, vectorised=False, workers=8).waves == 1
+    assert mesh_shape(apart, 8, 1) == (1, 1)
+    with pytest.raises(FedrlError, match=f"timing.arrivals is {2 * at_once}: leave wave out"):
+        layout(apart, vectorised=False, workers=2, wave=4)
+
+
 @pytest.mark.parametrize(
     ("timing", "changes", "message"),
     [
@@ -190,6 +222,8 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path, parts):
         ({"seconds": (1.0, 2.0, -1.0, 1.0)}, {}, "timing.seconds must be a positive number"),
         ({"spread": -1.0}, {}, "timing.spread must be a number from 0 to 10"),
         ({"arrivals": 2}, {"initialisation": "per-agent"}, "begin with one model"),
+        ({"arrivals": 2}, {"updates": 65}, "updates = 65 is no multiple of E = 10"),
+        ({"staleness": 2.0}, {}, "give timing.arrivals, too"),
     ],
 )
 def test_clocks_that_make_no_sense_are_refused(timing, changes, message):

@@ -1,7 +1,8 @@
 """Corrections: where they must change nothing, how much a weak pull can, and what is refused."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,10 @@ import pytest
 
 import fedrl
 from conftest import random_problem
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Evaluation
+from fedrl.experiment.timing import Timing
 from fedrl.experiment.toml import to_toml
 from fedrl.network.experiments import read_experiment
 from fedrl.network.init import for_network
@@ -31,9 +34,10 @@ from fedrl.strategies import (
     TrimmedMean,
     Yogi,
 )
+from fedrl.strategies.corrections import NoCorrection
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
-from tiny import TINY
+from tiny import TINY, begin
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
@@ -280,6 +284,47 @@ def test_weights_are_an_average_and_a_pull_goes_with_every_aggregator():
     assert for_network(weighted, None) == weighted
     for aggregator in NOT_LINEAR.values():
         assert replace(NETWORKS, correction=Prox(), aggregator=aggregator).aggregator == aggregator
+
+
+@pytest.mark.parametrize(
+    "some",
+    [{}, {"participation": 0.5}, {"timing": Timing(arrivals=2, seconds=(1.0, 2.0, 3.0, 4.0))}],
+)
+@pytest.mark.parametrize("weights", [(), (1.0, 2.0, 3.0, 10.0)])
+def test_the_servers_c_is_the_average_of_the_agents_whoever_takes_part(some, weights):
+    experiment = replace(
+        TINY, agents=4, E=10, updates=200, correction=ControlVariates(), aggregator=Mean(weights)
+    )
+    engine = LocalEngine(replace(experiment, **some))
+    federation, number = begin(engine, jnp.int32(0)), jnp.int32(0)
+    environments = engine.environments(number, engine.thetas(number))
+    advance = jax.jit(engine.advance)
+    for _ in range(6):
+        federation = advance(federation, environments, 1, 10)
+    c = federation.server.sent.correction["all"]
+    own = federation.agents.learned.memory["all"].own
+    for mean, each in zip(*map(jax.tree.leaves, (c, own)), strict=True):
+        expected = np.average(each, axis=0, weights=weights or None)
+        np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
+    assert max(np.abs(leaf).max(initial=0.0) for leaf in jax.tree.leaves(c)) > 0.1
+
+
+@dataclass(frozen=True)
+class Forgets(NoCorrection):
+    """Offers more than the model, and does not say that it shares anything."""
+
+    name: ClassVar[str] = "forgets"
+
+    def offer(self, memory):
+        return jnp.ones(3)
+
+
+def test_what_a_correction_adds_to_offers_is_declared(rng, tmp_path):
+    said = "^correction 'forgets' offers or broadcasts .* give its class shares = True"
+    with pytest.raises(FedrlError, match=said):
+        on_tables(random_problem(rng), "qavg", Forgets())
+    with pytest.raises(FedrlError, match=said):
+        fedrl.train(replace(NETWORKS, correction=Forgets()), out=tmp_path, progress=False)
 
 
 ABOUT_ROUNDS = {

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import fedrl
 from fedrl.errors import FedrlError
 from fedrl.strategies.aggregators import Aggregator, Mean, mean
 from fedrl.strategies.corrections import NoCorrection
-from fedrl.strategies.server_optimizers import Replace
+from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
 from in_process import Federation
@@ -72,10 +73,49 @@ class Draws(Mean):
         return mean(stacked)
 
 
+@dataclass(frozen=True)
+class InADefault(NoCorrection):
+    name: ClassVar[str] = "in a default"
+
+    def correct(self, step, memory, calls=[]):  # noqa: B006
+        calls.append(1)
+        return step.direction, memory
+
+
+@dataclass(frozen=True)
+class WhereItReceives(NoCorrection):
+    """Outside of the step."""
+
+    name: ClassVar[str] = "where it receives"
+
+    def receive(self, memory, counted):
+        remember(len(history))
+        return memory
+
+
+class Counter:
+    value = 0
+
+
+@dataclass(frozen=True)
+class InAProperty(ServerOptimizer):
+    """Where the optimizer is made, and in another class."""
+
+    name: ClassVar[str] = "in a property"
+
+    @property
+    def optimizer(self):
+        Counter.value += 1
+        return optax.sgd(1.0)
+
+
 BAD = {
     "a module variable": ({"aggregator": Counts()}, "Counts changes .*rounds_so_far"),
     "a list": ({"correction": Appends()}, "Appends changes .*history"),
     "a class variable": ({"server_optimizer": OnItself()}, r"OnItself changes OnItself\.calls"),
+    "a default": ({"correction": InADefault()}, "InADefault changes a default of .*correct"),
+    "receive": ({"correction": WhereItReceives()}, "WhereItReceives changes .*history"),
+    "a property": ({"server_optimizer": InAProperty()}, r"InAProperty changes Counter\.value"),
     "numpy": ({"aggregator": Draws()}, r"Draws draws random numbers from numpy\.random"),
     "random": ({"aggregator": Draws(source="random")}, "Draws draws random numbers from random"),
 }

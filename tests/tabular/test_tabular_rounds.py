@@ -10,6 +10,7 @@ from tests import obvious_numpy
 
 import fedrl
 from conftest import random_problem
+from fedrl.strategies import Adam, Median, Momentum, Private, Strategy, TrimmedMean
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
 
@@ -159,3 +160,28 @@ def test_the_order_of_the_agents_does_not_matter(rng):
     forwards = fedrl.tabular.run("softpavg", problem.P, problem.R, **settings)
     backwards = fedrl.tabular.run("softpavg", problem.P[:, ::-1], problem.R, **settings)
     np.testing.assert_allclose(backwards.shared, forwards.shared, rtol=1e-12)
+
+
+SERVERS = {
+    "momentum": Strategy(server_optimizer=Momentum()),
+    "adam": Strategy(server_optimizer=Adam(lr=0.1)),
+    "median": Strategy(aggregator=Median()),
+    "trimmed mean": Strategy(aggregator=TrimmedMean(1)),
+    "private": Strategy(aggregator=Private(clip=1.0, noise=1.0)),
+}
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_whatever_the_server_does_policies_are_policies(rng, kind):
+    problem = random_problem(rng, seeds=2, n=3, S=4, A=3)
+    result = fedrl.tabular.run(
+        *("projpavg", problem.P, problem.R),
+        **{"gamma": 0.9, "E": 3, "iterations": 24, "lr": 0.2},
+        strategy=SERVERS[kind],
+    )
+    np.testing.assert_allclose(result.policy.sum(-1), 1.0, rtol=1e-12)
+    assert result.policy.min() >= 0
+    plain = fedrl.tabular.run(
+        *("projpavg", problem.P, problem.R), gamma=0.9, E=3, iterations=24, lr=0.2
+    )
+    assert np.abs(plain.policy - result.policy).max() > 1e-3

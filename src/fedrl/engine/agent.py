@@ -17,6 +17,7 @@ from fedrl.keys import Purpose, replicate_key
 from fedrl.learners.learner import Correct, Learned, Learner
 from fedrl.learners.replay import Transition
 from fedrl.strategies.corrections import Broadcast, Offer
+from fedrl.strategies.purity import hiding_nothing
 
 
 class World(NamedTuple):
@@ -257,7 +258,9 @@ def receive(
 
     `counted` says whether the server has used what the agent offered last.
     """
-    learner, survives = experiment.learner, experiment.survives
+    learner, survives, correction = experiment.learner, experiment.survives, experiment.correction
+    with hiding_nothing(correction):
+        memory = {part: correction.receive(x, counted) for part, x in learned.memory.items()}
     _, private = learner.split(learned.params)
     params = eqx.combine(sent.model, private)
     fresh = learner.adopt(params)
@@ -265,17 +268,15 @@ def receive(
         params=params,
         target=learned.target if survives.target else fresh.target,
         optimizer=learned.optimizer if survives.optimizer else fresh.optimizer,
-        memory={
-            part: experiment.correction.receive(memory, counted)
-            for part, memory in learned.memory.items()
-        },
+        memory=memory,
     )
 
 
 def offer(experiment: Experiment, learned: Learned) -> Offer:
     """What leaves an agent: the shared parameters, and what the correction adds to them."""
     model, _ = experiment.learner.split(learned.params)
-    added = {part: experiment.correction.offer(x) for part, x in learned.memory.items()}
+    with hiding_nothing(experiment.correction):
+        added = {part: experiment.correction.offer(x) for part, x in learned.memory.items()}
     return Offer(model, added)
 
 

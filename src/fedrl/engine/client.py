@@ -178,11 +178,7 @@ class Client:
         experiment = self.experiment
         everywhere = experiment.evaluation.where == "everywhere"
         play = partial(self.play, replicate=replicate, trained=trained)
-        average = self.average(params)
-        if experiment.timing.arrivals:
-            # Agents still have older models than the server.
-            _, private = experiment.learner.split(average)
-            average = eqx.combine(server.sent.model, private)
+        average = self.shown(params, server)
         mine = jax.tree.leaves(params)[0].shape[0]
         numbers = jnp.concatenate(
             [first + jnp.arange(mine), experiment.agents + jnp.arange(experiment.held_out)]
@@ -197,6 +193,15 @@ class Client:
         if experiment.has_own_models and (experiment.communicates or not everywhere):
             own = play(params, theta[:mine], numbers=numbers[:mine], own=True)
         return Played(returns, own, average)
+
+    def shown(self, params: Any, server: ServerState) -> Any:
+        """The model that is evaluated and kept: the averaged one."""
+        average = self.average(params)
+        if not self.experiment.timing.arrivals:
+            return average
+        # Agents still have older models than the server.
+        _, private = self.experiment.learner.split(average)
+        return eqx.combine(server.sent.model, private)
 
     def average(self, params: Any) -> Any:
         """The averaged model.

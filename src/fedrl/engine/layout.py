@@ -59,7 +59,7 @@ def layout(
     seeds, agents = experiment.seeds, experiment.agents
     groups = min(workers, seeds) if vectorised else seeds
     refuse_unless_everybody_takes_part(experiment, wave)
-    if experiment.participants < agents:
+    if not experiment.divisible:
         return Layout(groups, 1)
     largest = (most_agents if vectorised else None) if wave is None else wave
     if vectorised or wave is not None:
@@ -82,10 +82,13 @@ def refuse_unless_everybody_takes_part(experiment: Experiment, wave: int | None)
             f"wave = {wave}: at least {SMALLEST_WAVE} agents must work side by side, because one "
             "alone is computed in another order and would end up elsewhere"
         )
-    if experiment.participants < experiment.agents:
+    if not experiment.divisible:
+        why = f"participation is {experiment.participation:g}"
+        if experiment.timing.arrivals:
+            why = f"timing.arrivals is {experiment.timing.arrivals}"
         raise FedrlError(
-            f"wave = {wave} needs all agents in every round, and participation is "
-            f"{experiment.participation:g}: leave wave out, then those that take part work at once"
+            f"wave = {wave} needs all agents in every round, and {why}: leave wave out, then those "
+            "that take part work at once"
         )
 
 

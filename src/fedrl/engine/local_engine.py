@@ -105,7 +105,7 @@ class LocalEngine(Client):
         aggregate = experiment.aggregator.apply
         if self.axis is not None:
             aggregate = partial(experiment.aggregator.across, self.axis)
-        share = experiment.participants / experiment.agents
+        share = experiment.aggregator.share(communication.agents, experiment.agents)
         return experiment.strategy.step(
             server, offers, communication, share=share, aggregate=aggregate
         )

@@ -53,7 +53,7 @@ def mesh_shape(experiment: Experiment, devices: int, hosts: int = 1) -> tuple[in
     """
     seeds = _divisors(experiment.seeds)
     # Who is drawn for a round may be anywhere, so all agents of a seed must be in one place.
-    apart = experiment.participants == experiment.agents
+    apart = experiment.divisible
     agents = _divisors(experiment.agents) if apart else [1]
     shapes = [(s, a) for s in seeds for a in agents if s * a <= devices and s * a % hosts == 0]
     if not shapes:
@@ -114,7 +114,7 @@ class Sharded:
             (OF_AGENTS, OF_SEEDS, OF_SEEDS, OF_AGENTS, OF_SEEDS, EVERYWHERE),
             Pieces(over_environments, OF_SEEDS, OF_AGENTS, OF_SEEDS),
         )
-        self._average = self._compiled(jax.vmap(engine.average), (OF_AGENTS,), OF_SEEDS)
+        self._shown = self._compiled(jax.vmap(engine.shown), (OF_AGENTS, OF_SEEDS), OF_SEEDS)
         self._state: Any = None
         self._latest: Any = None
         self.thetas: Array = drawn_thetas(experiment) if start is None else start.thetas
@@ -244,7 +244,7 @@ class Sharded:
         """Parameters of the models that are evaluated: (seeds, models, ...)."""
         params = self._state.agents.learned.params
         if self._latest is None:  # restored after the last leg
-            self._latest = self._average(params)
+            self._latest = self._shown(params, self._state.server)
         average, params = self._fetched((self._latest, params))
         return jax.device_get(
             jax.vmap(partial(with_own, experiment=self._experiment))(average, params)

@@ -92,7 +92,7 @@ class Replicates:
         self._receive = compiled(programs.receive, 4, donate_argnums=0)
         self._evaluate = compiled(LocalEngine.evaluate, 4)
         self._serve = jax.jit(jax.vmap(partial(programs.serve, engine)))
-        self._average = jax.jit(jax.vmap(engine.average))
+        self._shown = jax.jit(jax.vmap(engine.shown))
         self.thetas: Array = drawn_thetas(experiment) if start is None else start.thetas
         """(seeds, environments, varied constants)."""
 
@@ -262,7 +262,8 @@ class Replicates:
                 [jax.device_get(state.agents.learned.params) for state in states], axis=1
             )
             if group not in self._latest:  # restored after the last leg
-                self._latest[group] = self._average(self._put(params, group))
+                server = jax.device_get(states[0].server)
+                self._latest[group] = self._shown(*self._put((params, server), group))
             average = jax.device_get(self._latest[group])
             found.append(jax.vmap(partial(with_own, experiment=self._experiment))(average, params))
         return _joined(jax.device_get(found))

@@ -162,6 +162,11 @@ class Experiment(Named):
         part = self.strategy.needs_one_beginning
         if self.timing.arrivals:
             part = f"timing.arrivals = {self.timing.arrivals}"
+            if self.updates % self.E:
+                raise FedrlError(
+                    f"{part} needs rounds that are equally long: updates = {self.updates} is no "
+                    f"multiple of E = {self.E:g}"
+                )
         if self.initialisation == "per-agent" and part:
             raise FedrlError(
                 f"{part} looks at what agents have changed of the model they were sent, so they "
@@ -191,6 +196,11 @@ class Experiment(Named):
     def participants(self) -> int:
         """Agents that take part in a round."""
         return self.timing.arrivals or max(round(self.participation * self.agents), 1)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether agents can be divided among waves and devices: all are in every round."""
+        return self.participants == self.agents and not self.timing.arrivals
 
     @property
     def has_own_models(self) -> bool:

@@ -66,6 +66,11 @@ class Timing:
                 f"timing.seconds has {count(len(self.seconds), 'numbers')} for "
                 f"{count(agents, 'agents')}: give one for each"
             )
+        if not self.arrivals and self.staleness != Timing().staleness:
+            raise FedrlError(
+                f"timing.staleness = {self.staleness:g} is about rounds that do not wait for all "
+                "agents: give timing.arrivals, too"
+            )
         if self.arrivals > agents:
             raise FedrlError(
                 f"timing.arrivals = {self.arrivals} waits for more than all {agents} agents: "

@@ -13,7 +13,7 @@ from fedrl.files import Array, Arrays, write_atomically
 from fedrl.keys import Purpose, replicate_key
 from fedrl.network.agent_client import REPLICATE
 from fedrl.network.deployment import EXPERIMENT
-from fedrl.network.server_side import Planned, ServerSide
+from fedrl.network.server_side import Arrived, Planned, ServerSide
 from fedrl.network.table_client import TABLE, TableClient
 from fedrl.runs.run_directory import RunDirectory
 from fedrl.strategies.corrections import NoCorrection
@@ -54,6 +54,17 @@ class ServerOfTables(ServerSide):
 
     def begin(self) -> ServerState:
         return self._first
+
+    def step(
+        self, state: ServerState, arrived: Mapping[int, Arrived], number: int, asked: int
+    ) -> ServerState:
+        after = super().step(state, arrived, number, asked)
+        if self.experiment.strategy.averages:
+            return after
+        with jax.enable_x64(True):
+            nearest = self.experiment.learner.nearest(after.sent.model[TABLE][..., None])
+        model = {TABLE: np.asarray(nearest)[..., 0]}
+        return after._replace(sent=after.sent._replace(model=model))
 
     @property
     def largest_direction(self) -> float:

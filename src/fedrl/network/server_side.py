@@ -108,7 +108,7 @@ class ServerSide(ABC):
                     state,
                     offers,
                     communication,
-                    share=len(agents) / self.agents,
+                    share=experiment.aggregator.share(communication.agents, self.agents),
                     aggregate=partial(experiment.aggregator.at_server, asked=asked),
                 )
             )

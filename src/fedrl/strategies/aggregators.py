@@ -61,6 +61,10 @@ class Aggregator(ABC):
         """
         return self
 
+    def share(self, present: jax.Array, agents: int) -> float | jax.Array:
+        """How much of all `agents` those `present` count."""
+        return present.size / agents
+
     def at_server(self, stacked: Any, communication: Communication, asked: int) -> Any:
         """What a server over a network makes of the valid ones of `asked` answers."""
         present = len(jax.tree.leaves(stacked)[0])
@@ -109,6 +113,10 @@ class Mean(Aggregator):
         if not self.weights:
             return mean(stacked)
         return _weighted_mean(stacked, jnp.asarray(self.weights)[communication.agents])
+
+    def share(self, present: jax.Array, agents: int) -> float | jax.Array:
+        weights = jnp.asarray(self.weights)
+        return weights[present].sum() / weights.sum() if self.weights else present.size / agents
 
     def across(self, axis: str, stacked: Any, communication: Communication) -> Any:
         """Each device averages its agents, and the averages go around."""

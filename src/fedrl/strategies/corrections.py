@@ -88,7 +88,7 @@ class Correction(ABC):
         """What the server adds to the first model that it sends."""
         return ()
 
-    def absorb(self, broadcast: Any, offered: Any, share: float) -> Any:
+    def absorb(self, broadcast: Any, offered: Any, share: float | jax.Array) -> Any:
         """What the server sends next, given the average offer of a `share` of all agents."""
         return broadcast
 
@@ -187,7 +187,7 @@ class ControlVariates(Correction):
     def first_broadcast(self, params: Any) -> Any:
         return _zeros(params)
 
-    def absorb(self, broadcast: Any, offered: Any, share: float) -> Any:
+    def absorb(self, broadcast: Any, offered: Any, share: float | jax.Array) -> Any:
         return jax.tree.map(lambda c, change: c + share * change, broadcast, offered)
 
 

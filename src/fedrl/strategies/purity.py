@@ -1,15 +1,16 @@
 """Parts of one's own must be pure: programs are traced once and then run without Python.
 
 A counter in a module, a list that is appended to, or NumPy's random numbers would change while a
-program is traced, and never again. `hiding_nothing` looks at what a part's functions can reach
-before and after they are called, and says so.
+program is traced, and never again. `hiding_nothing` looks at what a part's functions can reach by
+name before and after they are called, and says so.
 """
 
 import pickle
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property, partial
 from inspect import getclosurevars
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -52,7 +53,7 @@ def _random_numbers() -> dict[str, bytes]:
 
 
 def _reach(part: Any) -> dict[str, object]:
-    """What a part can change, by where it is: itself, its classes, and variables of its modules."""
+    """What a part can change, by where it is: itself, and what its functions name."""
     cached = {
         name
         for cls in type(part).__mro__
@@ -61,31 +62,72 @@ def _reach(part: Any) -> dict[str, object]:
     }
     values = {f"self.{name}": x for name, x in vars(part).items() if name not in cached}
     functions: list[FunctionType] = []
-    for cls in type(part).__mro__:
-        if cls.__module__.startswith(OURS) or cls.__module__ in ("abc", "builtins"):
-            continue
-        for name, value in vars(cls).items():
-            value = getattr(value, "__func__", value)
-            if isinstance(value, FunctionType):
-                functions.append(value)
-            elif not name.startswith(("__", "_abc_")):
-                values[f"{cls.__name__}.{name}"] = value
-    for function in functions:  # and those beside it that it calls, which are appended
-        for place, value in _variables(function).items():
-            if isinstance(value, FunctionType):
-                if value.__module__ == function.__module__ and value not in functions:
+    # Also where a part is installed as a library.
+    modules = {cls.__module__ for cls in type(part).__mro__}
+    home = {m for m in modules if m not in ("abc", "builtins") and not m.startswith(OURS)}
+    waiting: list[tuple[str, Any]] = [(cls.__name__, cls) for cls in type(part).__mro__]
+    classes: list[type] = []
+
+    def new(value: Any, found: Sequence[Any]) -> bool:
+        module = value.__module__
+        return value not in found and (module in home or not _known(module))
+
+    while waiting:
+        place, value = waiting.pop()
+        value = getattr(value, "__func__", value)
+        match value:
+            case ModuleType():
+                pass
+            case type():
+                if new(value, classes):
+                    classes.append(value)
+                    waiting += [
+                        (f"{value.__name__}.{name}", x)
+                        for name, x in vars(value).items()
+                        if not name.startswith(("__", "_abc_"))
+                    ]
+            case property():
+                waiting += [(place, f) for f in (value.fget, value.fset) if f is not None]
+            case partial():
+                waiting += [(place, value.func), *_numbered(place, value.args)]
+            case FunctionType():
+                if new(value, functions):
                     functions.append(value)
-            elif not isinstance(value, (ModuleType, type)):
+                    waiting += _variables(value).items()
+            case cached_property():
+                waiting.append((place, value.func))
+            case _:
                 values[place] = value
     return {place: _print(value) for place, value in values.items()}
 
 
+@cache
+def _known(module: str) -> bool:
+    """Whether a module is of a library, whose caches may change."""
+    package = module.partition(".")[0]
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return package in {"fedrl", *sys.stdlib_module_names} or "site-packages" in file
+
+
 def _variables(function: FunctionType) -> dict[str, Any]:
-    """The variables outside of a function that it reads or writes, by where they are."""
+    """What a function reads or writes that is not its own, by where it is."""
+    name, seen = function.__qualname__, function.__globals__
     nonlocals = getclosurevars(function).nonlocals
-    found = {f"{name} of {function.__qualname__}": x for name, x in nonlocals.items()}
-    names = _names(function.__code__) & function.__globals__.keys()
-    return found | {f"{function.__module__}.{n}": function.__globals__[n] for n in names}
+    found = {f"{variable} of {name}": x for variable, x in nonlocals.items()}
+    found |= {f"{name}.{attribute}": x for attribute, x in vars(function).items()}
+    defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
+    found |= dict(_numbered(f"a default of {name}", defaults))
+    names = _names(function.__code__)
+    for variable in names & seen.keys():
+        found[f"{function.__module__}.{variable}"] = value = seen[variable]
+        if isinstance(value, ModuleType) and not _known(value.__name__):
+            inside = names & vars(value).keys()
+            found |= {f"{value.__name__}.{x}": getattr(value, x) for x in inside}
+    return found
+
+
+def _numbered(place: str, values: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{place} ({i})", value) for i, value in enumerate(values)]
 
 
 def _names(code: CodeType) -> set[str]:

@@ -68,6 +68,11 @@ class Strategy:
                 )
 
     @property
+    def averages(self) -> bool:
+        """Whether the next model is a weighted average of what the agents offer."""
+        return self.aggregator.linear and type(self.server_optimizer) is Replace
+
+    @property
     def needs_one_beginning(self) -> str | None:
         """The part that needs all agents to begin with one model, in words; None: no part does."""
         if type(self.correction) is not NoCorrection:
@@ -80,8 +85,16 @@ class Strategy:
 
     def begin(self, model: Any, parts: Mapping[str, Any]) -> ServerState:
         """A server that is about to send its first model; `parts` of it are stepped separately."""
-        extra = {name: self.correction.first_broadcast(part) for name, part in parts.items()}
-        return ServerState(Broadcast(model, extra), self.server_optimizer.init(model), jnp.int32(0))
+        with hiding_nothing(self.correction, self.server_optimizer):
+            extra = {name: self.correction.first_broadcast(part) for name, part in parts.items()}
+            offered = [self.correction.offer(self.correction.init(x)) for x in parts.values()]
+            optimizer = self.server_optimizer.init(model)
+        if jax.tree.leaves((extra, offered)) and not self.correction.shares:
+            raise FedrlError(
+                f"correction {self.correction.name!r} offers or broadcasts something beside the "
+                "model and does not say so: give its class shares = True"
+            )
+        return ServerState(Broadcast(model, extra), optimizer, jnp.int32(0))
 
     def step(
         self,
@@ -89,7 +102,7 @@ class Strategy:
         offers: Offer,
         communication: Communication,
         *,
-        share: float = 1.0,
+        share: float | jax.Array = 1.0,
         aggregate: Aggregate | None = None,
     ) -> ServerState:
         """The server after a round, from the agents' offers, stacked in agent order.

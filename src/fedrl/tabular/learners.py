@@ -63,6 +63,13 @@ class TabularLearner(ABC):
         """Back to the table that is communicated."""
         return worked
 
+    def nearest(self, table: jax.Array) -> jax.Array:
+        """The table nearest to one that a server has come to; not every table need mean something.
+
+        Averages of what agents offer must be as they are.
+        """
+        return table
+
     @abstractmethod
     def policy(self, table: jax.Array) -> jax.Array:
         """The policy (S, A, lanes) that a table stands for."""
@@ -132,6 +139,9 @@ class ProjPAvg(TabularLearner):
 
     def move(self, table: jax.Array, step: jax.Array) -> jax.Array:
         return project(table + step)
+
+    def nearest(self, table: jax.Array) -> jax.Array:
+        return project(table)
 
     def policy(self, table: jax.Array) -> jax.Array:
         return table

@@ -114,17 +114,21 @@ def local_phase(
 
 def offer(correction: Correction, at: Round) -> Offer:
     """What agents offer; lanes last."""
-    return Offer(at.agents.table, {ALL: over_lanes(correction.offer)(at.memory)})
+    with hiding_nothing(correction):
+        return Offer(at.agents.table, {ALL: over_lanes(correction.offer)(at.memory)})
 
 
 def receive(correction: Correction, at: Round, agents: int, counted: bool | jax.Array) -> Round:
     """Give the agents what the server has sent; `counted`: whether it has used their offers."""
     table = to_every_agent(at.server.sent.model, agents)
-    memory = over_lanes(partial(correction.receive, counted=counted))(at.memory)
+    with hiding_nothing(correction):
+        memory = over_lanes(partial(correction.receive, counted=counted))(at.memory)
     return Round(at.agents._replace(table=table), memory, at.server)
 
 
-def communicate(strategy: Strategy, at: Round, agents: int, keys: jax.Array) -> Round:
+def communicate(
+    learner: TabularLearner, strategy: Strategy, at: Round, agents: int, keys: jax.Array
+) -> Round:
     """The server's step on what the agents offer, and what they receive; `keys` are its own."""
     everybody, aggregator = jnp.arange(agents), strategy.aggregator
 
@@ -142,8 +146,12 @@ def communicate(strategy: Strategy, at: Round, agents: int, keys: jax.Array) -> 
     offers: Offer = jax.tree.map(agents_first, offer(strategy.correction, at))
     if aggregator.linear:
         # A weighted sum is one of all replicates at once; `vmap` would transpose them twice.
-        offers = aggregator.apply(offers, Communication(at.server.sent.model, everybody, keys))
+        with hiding_nothing(aggregator):
+            offers = aggregator.apply(offers, Communication(at.server.sent.model, everybody, keys))
     server = jax.vmap(serve, in_axes=(-1, -1, 0), out_axes=-1)(at.server, offers, keys)
+    if not strategy.averages:
+        sent = server.sent._replace(model=learner.nearest(server.sent.model))
+        server = server._replace(sent=sent)
     return receive(strategy.correction, at._replace(server=server), agents, True)
 
 
@@ -249,7 +257,7 @@ def train(
         at = lax.cond(going_on, partial(work, r=r), lambda at, _: at, carry.at, scale)
         at = lax.cond(
             going_on & plan.communicate,
-            lambda at: communicate(strategy, at, agents, server_keys),
+            lambda at: communicate(learner, strategy, at, agents, server_keys),
             lambda at: at,
             at,
         )
