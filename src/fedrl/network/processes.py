@@ -182,23 +182,19 @@ def until_told() -> Iterator[None]:
 
 def free_port() -> int:
     """A port of the loopback that nobody uses at the moment."""
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        port: int = one.getsockname()[1]
-        return port
+    with socket.create_server((LOOPBACK, 0)) as one:
+        return int(one.getsockname()[1])
 
 
 def refuse_if_taken(port: int, host: str, what: str) -> None:
     """Say so before anything is started."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind((host, port))
-        except OSError as error:
-            raise FedrlError(
-                f"port {port} is not free ({error.strerror}): stop what uses it, or choose "
-                f"another {what} in federation.toml"
-            ) from None
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise FedrlError(
+            f"port {port} is not free ({os.strerror(error.errno)}): stop what uses it, or choose "
+            f"another {what} in federation.toml"
+        ) from None
 
 
 def wait_for_port(
@@ -209,10 +205,8 @@ def wait_for_port(
     while True:
         if process.poll() is not None:
             raise FedrlError(f"{name_of(process)} ended at once: see {log}")
-        with socket.socket() as one:
-            one.settimeout(1)
-            if one.connect_ex((LOOPBACK, port)) == 0:
-                return
+        with suppress(OSError):
+            return socket.create_connection((LOOPBACK, port), 1).close()
         if time.monotonic() > until:
             raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
         time.sleep(0.1)
