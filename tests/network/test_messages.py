@@ -309,7 +309,7 @@ def assert_nothing_private(content, state, work):
     told = [trace for transition in state.rows[0] for trace in traces(transition)] + whole
     assert len(whole) > 10
     assert len(told) > len(whole) + 10
-    for number in np.ravel(work._theta):
+    for number in np.ravel(work.theta):
         for dtype in (np.float32, np.float64):
             told += [dtype(number).tobytes(), dtype(number).byteswap().tobytes()]
         told += [f"{number:.6g}".encode(), repr(float(number)).encode()]

@@ -47,18 +47,14 @@ class SimulatedClient:
 
     @cached_property
     def theta(self) -> Array:
-        """The agent's environment."""
+        """The agent's environment, with an axis of one agent in front."""
         if self._given is not None:
-            return self._given
-        return np.asarray(_thetas(self._client, REPLICATE)[self.agent])
-
-    @property
-    def _theta(self) -> Array:
-        return self.theta[None]
+            return self._given[None]
+        return np.asarray(_thetas(self._client, REPLICATE))[self.agent : self.agent + 1]
 
     @cached_property
     def _environment(self) -> Environments:
-        return _environments(self._client, REPLICATE, self._theta, np.array([self.agent]))
+        return _environments(self._client, REPLICATE, self.theta, np.array([self.agent]))
 
     @cached_property
     def _first(self) -> Any:
@@ -122,7 +118,7 @@ class SimulatedClient:
         played = _played(
             self._client,
             agents.learned.params,
-            self._theta,
+            self.theta,
             replicate=REPLICATE,
             trained=jnp.int32(trained),
             own=True,
