@@ -15,7 +15,7 @@ from fedrl.network.deployment import Deployment
 from fedrl.network.exchange import Exchange, Transport
 from fedrl.network.messages import Answer, Instruction
 from fedrl.network.record import Record
-from fedrl.network.server_side import Arrived, Planned, ServerSide
+from fedrl.network.server_side import Planned, ServerSide
 from fedrl.network.validation import why_not_answer
 from fedrl.runs import checkpoint
 from fedrl.strategies.corrections import Broadcast
@@ -62,7 +62,7 @@ class Server:
     ) -> None:
         self.side, self.transport, self.record = side, transport, record
         self.deployment, self.log, self.clock = deployment, log, clock
-        self.exchange = Exchange(transport, self._wrong, log)
+        self.exchange = Exchange(transport, self._wrong, log, clock)
         self.done, self.objectives = 0, list[Array]()
         first, nothing = side.begin(), np.zeros(side.agents, np.int64)
         self.progress, self._first = Progress(first, nothing), named(first.sent)
@@ -110,43 +110,41 @@ class Server:
             self.log(f"round {planned.number}: {why}")
             self.record.kept(planned, why)
             return
-        arrived = {
-            agent: Arrived(like(side.offered, answer.shared), *begun[agent])
-            for agent, answer in answers.items()
-        }
-        server = side.step(self.progress.server, arrived, planned.number, asked)
+        offers = {agent: like(side.offered, answer.shared) for agent, answer in answers.items()}
+        server = side.step(self.progress.server, offers, begun, planned.number, asked)
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server)):
             raise FedrlError(
                 f"round {planned.number} has made a model with values that are not finite: the "
                 "training has diverged. Lower the step sizes, and begin a new one"
             )
         counted = self.progress.counted.copy()
-        for agent, one in arrived.items():
-            counted[agent] = one.round
+        for agent in answers:
+            _, counted[agent] = begun[agent]
         self.progress = self.progress._replace(server=server, counted=counted)
 
     def assign(self, agents: Iterable[int], number: int, answered: Iterable[int] = ()) -> None:
         """Agents are to begin with the model of round `number`; some had answered before."""
-        which, under = np.array(list(agents), int), self.progress.underway
+        everybody, under = np.arange(self.side.agents), self.progress.underway
+        begin = np.isin(everybody, list(agents))
         due = max((x.number for x in self.side.rounds[:number] if x.evaluate), default=0)
-        owed = under.evaluate & ~np.isin(np.arange(self.side.agents), list(answered))
+        owed = under.evaluate & ~np.isin(everybody, list(answered))
 
-        def put(all: Array, new: Any) -> Array:
-            after = all.copy()
-            after[which] = new
-            return after
+        def put(all: Array, new: Array) -> Array:
+            return np.where(begin.reshape(-1, *[1] * np.ndim(new)), new, all)
 
         underway = Underway(
-            round=put(under.round, number),
+            round=np.where(begin, number, under.round),
             received=jax.tree.map(put, under.received, self.progress.server.sent),
-            evaluate=put(under.evaluate, (owed | (under.evaluated < due))[which]),
-            evaluated=put(under.evaluated, due),
+            evaluate=np.where(begin, owed | (under.evaluated < due), under.evaluate),
+            evaluated=np.where(begin, due, under.evaluated),
         )
         self.progress = self.progress._replace(underway=underway)
 
-    def hear(self, objectives: Mapping[int, float]) -> None:
+    def hear(self, answers: Mapping[int, Answer]) -> None:
         """Keep what agents say that the model is worth, if any of them does."""
-        told = np.array([objectives.get(agent, nan) for agent in range(self.side.agents)])
+        told = np.full(self.side.agents, nan)
+        for agent, answer in answers.items():
+            told[agent] = answer.metrics.get("objective", nan)
         if not np.isnan(told).all():
             self.objectives.append(told)
 
@@ -160,7 +158,9 @@ class Server:
     def close(
         self, planned: Planned, answers: Mapping[int, Answer], start: float, waited: float
     ) -> None:
-        """A round is over, which has begun at `start` and waited until `waited`."""
+        """Keep what came of a round, which has begun at `start` and waited until `waited`."""
+        if planned.E:
+            self.save(planned)
         exchange, self.done = self.exchange, planned.number
         aggregation = self.clock() - waited
         self.record.round(planned, answers, exchange, waited - start, aggregation)

@@ -1,8 +1,5 @@
 """The server's loop: send the model, wait for offers, step, save; again."""
 
-from collections.abc import Mapping
-from math import nan
-
 import jax
 
 from fedrl.counting import count
@@ -39,12 +36,11 @@ def _synchronous(server: Server, planned: Planned) -> None:
     answers = dict(server.exchange.answers)
     if planned.evaluate:
         record.evaluation(planned, answers, held_out)
-        server.hear({i: answer.metrics.get("objective", nan) for i, answer in answers.items()})
+        server.hear(answers)
     waited = server.clock()
     if planned.E:
         offers = {i: answers[i] for i in workers & set(answers)}
         server.step(planned, offers, dict.fromkeys(offers, (state.sent, planned.number)))
-        server.save(planned)
     server.close(planned, answers, start, waited)
 
 
@@ -63,8 +59,7 @@ def _ask(
                 agent, planned, model, works=agent in workers, evaluate=planned.evaluate
             )
             for agent in wanted & set(here)
-        },
-        here,
+        }
     )
 
 
@@ -106,16 +101,15 @@ class _Asynchronous:
 
     def __init__(self, server: Server) -> None:
         self._server, self._exchange = server, server.exchange
-        self._asked: dict[int, float] = {}
-        """When each agent was."""
         self._needed = server.side.experiment.timing.arrivals
 
     def run(self) -> None:
         """All rounds that are left but the last, which only evaluates."""
         server = self._server
-        for planned in server.side.rounds[server.done : -1]:
-            if not self._asked:
-                server.gather(planned, set(range(server.side.agents)), self._needed)
+        left = server.side.rounds[server.done : -1]
+        if left:
+            server.gather(left[0], set(range(server.side.agents)), self._needed)
+        for planned in left:
             self._round(planned)
 
     def _round(self, planned: Planned) -> None:
@@ -130,8 +124,7 @@ class _Asynchronous:
         answers = {agent: exchange.answers[agent] for agent in came}
         server.step(planned, answers, {agent: self._begun(agent) for agent in came})
         busy = exchange.open | set(exchange.answers) - set(came)
-        server.assign(sorted(set(range(side.agents)) - busy), planned.number + 1, came)
-        server.save(planned)
+        server.assign(set(range(side.agents)) - busy, planned.number + 1, came)
         server.close(planned, answers, start, waited)
 
     def _wait(self, planned: Planned) -> None:
@@ -139,9 +132,9 @@ class _Asynchronous:
         server, exchange = self._server, self._exchange
         enough, patience = server.clock(), server.deployment.patience
         while len(exchange.answers) < self._needed:
-            here = exchange.ask_again()
-            self._ask(here)
-            self._hurry(here)
+            here = exchange.ask_again(server.deployment.deadline)
+            if idle := sorted(set(here) - set(exchange.instructions)):
+                exchange.ask({agent: self._instruction(agent) for agent in idle})
             for agent in exchange.collect():
                 self._keep_evaluation(agent)
             if len(exchange.answers) >= self._needed:
@@ -156,20 +149,6 @@ class _Asynchronous:
                     "again to try this round again"
                 )
             server.wait(planned, here)
-
-    def _ask(self, here: Mapping[int, object]) -> None:
-        """Send everybody who has nothing to do what it is to do."""
-        idle = sorted(set(here) - set(self._exchange.instructions))
-        if idle:
-            self._exchange.ask({agent: self._instruction(agent) for agent in idle}, here)
-            self._asked |= dict.fromkeys(idle, self._server.clock())
-
-    def _hurry(self, here: Mapping[int, object]) -> None:
-        """After the deadline a message is thrown away: ask again, and wait as long again."""
-        until = self._server.clock() - self._server.deployment.deadline
-        late = {i for i in self._exchange.open & set(here) if self._asked[i] < until}
-        self._exchange.repeat(late, here, "have not answered before the deadline")
-        self._asked |= dict.fromkeys(late, self._server.clock())
 
     def _instruction(self, agent: int) -> Instruction:
         server, (received, begun) = self._server, self._begun(agent)
