@@ -23,9 +23,10 @@ REFUSED = 78
 class _Kept:
     """A program that is started again when it ends, later each time."""
 
-    def __init__(self, name: str, log: Path, env: dict[str, str], command: Callable[[], list[str]]):
+    def __init__(self, name: str, folder: Path, command: Callable[[], list[str]]) -> None:
         """`command` is asked for at every start."""
-        self._name, self._log, self._env, self._command = name, log, env, command
+        self._name, self._command = name, command
+        self._log, self._env = folder / f"{name.lower()}.log", environment(folder / HOME)
         self._pause = SOONEST
         self._begin()
 
@@ -42,7 +43,7 @@ class _Kept:
         if lasted < self._pause:
             return
         self._pause = SOONEST if lasted > LATEST else min(2 * self._pause, LATEST)
-        tell(f"{self._name} has ended ({self.process.returncode}); starting it again")
+        tell(f"the {self._name} has ended ({self.process.returncode}); starting it again")
         stop(self.process)
         self._begin()
 
@@ -57,20 +58,19 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
     settings = read_settings(AgentSettings, path / AGENT)
     if settings.id != number:
         raise FedrlError(f"{path / AGENT} is of agent {settings.id}, not {number}")
+    commands: dict[str, Callable[[], list[str]]] = {
+        "worker": lambda: _ours("worker", path),
+        "SuperNode": lambda: _supernode(path, settings),
+        "SuperExec": lambda: _ours("superexec", path),
+    }
     with until_told(), locked(path):
         if not warm:
+            del commands["worker"]
             _refuse_what_cannot_work(path)
-        env = environment(path / HOME)
-        programs: dict[str, Callable[[], list[str]]] = {
-            "worker": lambda: _ours("worker", path),
-            "SuperNode": lambda: _supernode(path, settings),
-            "SuperExec": lambda: _ours("superexec", path),
-        }
         kept: list[_Kept] = []
         try:
-            for name, command in programs.items():
-                if warm or name != "worker":
-                    kept.append(_Kept(f"the {name}", path / f"{name.lower()}.log", env, command))
+            for name, command in commands.items():
+                kept.append(_Kept(name, path, command))
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
             finished = False
             while True:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,13 +32,12 @@ def where(name: str) -> str | None:
 
 def program(name: str) -> str:
     """Where a program of Flower's is."""
-    found = where(name)
-    if found is None:
-        raise FedrlError(
-            f"{name} is missing: a federation over a network needs Flower, "
-            "`pip install 'fedrl[flower]'`"
-        )
-    return found
+    if found := where(name):
+        return found
+    raise FedrlError(
+        f"{name} is missing: a federation over a network needs Flower, "
+        "`pip install 'fedrl[flower]'`"
+    )
 
 
 def _path() -> str:
@@ -63,7 +62,7 @@ def start(
     env: Mapping[str, str] | None = None,
     *,
     outlives: bool = False,
-) -> "subprocess.Popen[bytes]":
+) -> subprocess.Popen[bytes]:
     """Start a program whose output goes to a file; it dies with us unless it `outlives`."""
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -110,7 +109,7 @@ class Descendants:
     # Seconds between two looks, which go over all processes of the machine.
     EVERY = 1.0
 
-    def __init__(self, process: "subprocess.Popen[bytes]", names: Sequence[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], names: Sequence[str]) -> None:
         self._above, self._names = psutil.Process(process.pid), set(names)
         self._seen: dict[psutil.Process, str] = {}
         self._next = time.monotonic()
@@ -134,12 +133,12 @@ class Descendants:
         return name in self._seen.values()
 
 
-def name_of(process: "subprocess.Popen[bytes]") -> str:
+def name_of(process: subprocess.Popen[bytes]) -> str:
     """Of the program."""
     return Path(str(process.args[0])).name  # type: ignore[index]
 
 
-def stop(*processes: "subprocess.Popen[bytes]") -> None:
+def stop(*processes: subprocess.Popen[bytes]) -> None:
     """Ask programs and all they have started to leave; make them if they do not."""
     for process in processes:
         # Once: to Flower's programs a second time means at once.
@@ -152,7 +151,7 @@ def stop(*processes: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def stop_at_last(*processes: "subprocess.Popen[bytes]") -> None:
+def stop_at_last(*processes: subprocess.Popen[bytes]) -> None:
     """The same as the last thing we do: nobody can interrupt it."""
     for number in TOLD:
         signal.signal(number, signal.SIG_IGN)
@@ -188,25 +187,35 @@ def free_port() -> int:
 
 def refuse_if_taken(port: int, host: str, what: str) -> None:
     """Say so before anything is started."""
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        raise FedrlError(
-            f"port {port} is not free ({os.strerror(error.errno)}): stop what uses it, or choose "
-            f"another {what} in federation.toml"
-        ) from None
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError as error:
+            raise FedrlError(
+                f"port {port} is not free ({error.strerror}): stop what uses it, or choose "
+                f"another {what} in federation.toml"
+            ) from None
 
 
-def wait_for_port(
-    port: int, process: "subprocess.Popen[bytes]", log: Path, patience: float
-) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, patience: float) -> None:
     """Until a program listens on the loopback."""
-    until = time.monotonic() + patience
-    while True:
-        if process.poll() is not None:
-            raise FedrlError(f"{name_of(process)} ended at once: see {log}")
+
+    def settled() -> bool:
         with suppress(OSError):
-            return socket.create_connection((LOOPBACK, port), 1).close()
-        if time.monotonic() > until:
-            raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
+            socket.create_connection((LOOPBACK, port), 1).close()
+            return True
+        return process.poll() is not None
+
+    if not until(settled, patience):
+        raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
+    if process.poll() is not None:
+        raise FedrlError(f"{name_of(process)} ended at once: see {log}")
+
+
+def until(condition: Callable[[], bool], patience: float) -> bool:
+    """Wait for something; whether it came in so many seconds."""
+    end = time.monotonic() + patience
+    while not (there := condition()) and time.monotonic() < end:
         time.sleep(0.1)
+    return there

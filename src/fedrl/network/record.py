@@ -70,7 +70,12 @@ class Record:
         for agent, answer in answers.items():
             told = self._told["agents"].setdefault(str(agent), {})
             told |= {"round": planned.number, **answer.metrics}
-        self._lose(planned.number, exchange.lost)
+        # Of a round that is done again after a kill, those who missed it now.
+        before = read_missed(self.path)
+        missed = [one for one in before if one.round < planned.number]
+        missed += [Missed(planned.number, *lost) for lost in sorted(exchange.lost.items())]
+        if missed != before:
+            write_missed(self.path, missed)
         sent, received, whole = exchange.sent, exchange.received, waiting + aggregation
         compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
         costs = (planned.number, len(answers), sent, received, whole, compute, aggregation)
@@ -82,6 +87,7 @@ class Record:
         total = self._told["bytes"]["total"] + sent + received
         self._write(
             done=done,
+            lost=[one._asdict() for one in missed],
             bytes={"sent": sent, "received": received, "total": total},
             seconds={
                 "round": whole,
@@ -95,15 +101,6 @@ class Record:
     def kept(self, planned: Planned, why: str) -> None:
         """A round leaves the model as it was."""
         self._told["kept"].append({"round": planned.number, "why": why})
-
-    def _lose(self, number: int, lost: Mapping[int, str]) -> None:
-        """Keep who missed a round; one that is done again counts once."""
-        before = read_missed(self.path)
-        missed = [one for one in before if one.round < number]
-        missed += [Missed(number, agent, why) for agent, why in sorted(lost.items())]
-        if missed != before:
-            write_missed(self.path, missed)
-        self._told["lost"] = [one._asdict() for one in missed]
 
     def evaluation(
         self,

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,9 @@ def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
     """One of Flower's commands, and what it says."""
     command = [program("flwr"), *arguments, "--format", "json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
-    try:
-        told: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        told = {}
+    told: dict[str, Any] = {}
+    with suppress(ValueError):
+        told = json.loads(done.stdout)
     if not told.get("success"):
         why = told.get("error-message") or done.stderr.strip() or done.stdout.strip()
         raise FedrlError(f"flwr {' '.join(arguments[:2])} failed: {why}")
@@ -138,7 +138,7 @@ def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
 
 def _watch(
     folder: Folder,
-    children: "list[subprocess.Popen[bytes]]",
+    children: list[subprocess.Popen[bytes]],
     tell: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Until the training has ended."""
@@ -149,7 +149,7 @@ def _watch(
         # Before the status is read: a training that ends well says so first.
         ended = below.ended()
         late = not below.seen(SERVER_APP) and time.monotonic() > until
-        status = read_status(folder)
+        status = read_json(folder.status)
         if status is not None and status != before:
             tell(status)
             before = status
@@ -165,10 +165,10 @@ def _watch(
         time.sleep(0.2)
 
 
-def read_status(folder: Folder) -> dict[str, Any] | None:
-    """What the training last said of itself."""
+def read_json(file: Path) -> dict[str, Any] | None:
+    """What a file of ours says, if it is there and whole."""
     try:
-        status: dict[str, Any] = json.loads(folder.status.read_bytes())
+        content = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return status
+    return content if isinstance(content, dict) else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -69,16 +69,14 @@ class SimulatedClient:
 
     @cached_property
     def sent(self) -> Broadcast:
-        sent: Broadcast = self._without_numbers(self.sent_first)
-        return sent
+        return cast(Broadcast, self._without_numbers(self.sent_first))
 
     @cached_property
     def offered(self) -> Offer:
-        experiment = self.experiment
-        offered: Offer = self._without_numbers(
-            lambda x: offer(experiment, untrained(experiment, x))
-        )
-        return offered
+        def begun(params: Any) -> Offer:
+            return offer(self.experiment, untrained(self.experiment, params))
+
+        return cast(Offer, self._without_numbers(begun))
 
     def sent_first(self, params: Any) -> Broadcast:
         """What a server sends whose agents have these parameters."""
@@ -94,10 +92,12 @@ class SimulatedClient:
 
     def begin(self, received: Broadcast | None) -> Any:
         state = _begun(self._client, self.first(received), self._environment)
-        return state if received is None else _with(state, received)
+        if received is None:
+            return state
+        return state._replace(server=state.server._replace(sent=received))
 
     def receive(self, state: Any, received: Broadcast, counted: bool) -> Any:
-        server = _with(state, received).server
+        server = state.server._replace(sent=received)
         return _received(self._client, state, server, self._environment, jnp.asarray(counted))
 
     def work(self, state: Any, E: int, trained: int, scale: float) -> Any:
@@ -110,8 +110,7 @@ class SimulatedClient:
         return done
 
     def offer(self, state: Any) -> Offer:
-        offers: Offer = one(self._client.offer(state))
-        return offers
+        return cast(Offer, one(self._client.offer(state)))
 
     def evaluate(self, state: Any, trained: int) -> tuple[Any, dict[str, float]]:
         agents = state.agents
@@ -143,11 +142,6 @@ class SimulatedClient:
 def one(tree: Any) -> Any:
     """The first agent's entries."""
     return jax.tree.map(lambda leaf: leaf[0], tree)
-
-
-def _with(state: Federation, received: Broadcast) -> Federation:
-    """A state that knows what the server has sent."""
-    return state._replace(server=state.server._replace(sent=received))
 
 
 def _met(seen: Seen) -> dict[str, float]:

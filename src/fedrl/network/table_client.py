@@ -73,10 +73,11 @@ class TableClient:
             return receive(self.experiment.correction, _with(state, received), 1, counted)
 
     def work(self, state: Round, E: int, trained: int, scale: float) -> Round:
+        experiment = self.experiment
+        given = experiment.learner, experiment.strategy, state, self._mdps, self._keys
         with jax.enable_x64(True):
-            numbers = (jnp.int64(trained), jnp.int64(E), jnp.float64(self.experiment.lr * scale))
-            learner, strategy = self.experiment.learner, self.experiment.strategy
-            done: Round = _worked(learner, strategy, state, self._mdps, self._keys, *numbers)
+            numbers = jnp.int64(trained), jnp.int64(E), jnp.float64(experiment.lr * scale)
+            done: Round = _worked(*given, *numbers)
             return done
 
     def offer(self, state: Round) -> Offer:
