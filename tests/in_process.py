@@ -15,11 +15,11 @@ from fedrl.network import flower_records as records
 from fedrl.network import server
 from fedrl.network.agent_client import named
 from fedrl.network.answering import Agent
+from fedrl.network.asynchronous import server_for
 from fedrl.network.deployment import AgentSettings, Deployment
 from fedrl.network.kinds import agent_of, server_of
 from fedrl.network.messages import Answer, Instruction, Refusal
 from fedrl.network.record import Record
-from fedrl.network.server_loop import train
 
 
 def flowers_bytes(content):
@@ -132,7 +132,8 @@ class Federation:
         self.transport = InProcess(agents_of(experiment, folder) if agents is None else agents)
         deployment = Deployment(**({"quorum": 1, "gathering": 0.01} | deployment))
         given = (self.side, self.transport, self.record, deployment, self.log.append)
-        self.server = server.Server(*given, **({} if clock is None else {"clock": clock}))
+        kind = server_for(self.side)
+        self.server = kind(*given, **({} if clock is None else {"clock": clock}))
 
     @property
     def first(self):
@@ -140,5 +141,5 @@ class Federation:
         return named(self.side.begin().sent)
 
     def run(self):
-        train(self.server)
+        self.server.train()
         return self

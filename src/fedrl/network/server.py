@@ -1,18 +1,19 @@
-"""A server in the middle of a training: what it asks, how it checks, steps and saves."""
+"""A server in the middle of a training: send the model, wait for offers, step, save; again."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import nan
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.files import Array, Arrays
 from fedrl.network.agent_client import like, model_only, named
 from fedrl.network.deployment import Deployment
-from fedrl.network.exchange import Exchange, Transport
+from fedrl.network.exchange import SILENT, Exchange, Transport
 from fedrl.network.messages import Answer, Instruction
 from fedrl.network.record import Record
 from fedrl.network.server_side import Planned, ServerSide
@@ -25,19 +26,6 @@ from fedrl.trees import refilled
 POLL = 0.1
 
 
-class Underway(NamedTuple):
-    """Asynchronous rounds: the instruction that each agent works on; agents first."""
-
-    round: Array
-    """Its number: that of the first round which can use the answer."""
-    received: Broadcast
-    """The model in it."""
-    evaluate: Array
-    """Whether it asks for an evaluation."""
-    evaluated: Array
-    """The latest round that began with an evaluation the agent was asked for; 0: none."""
-
-
 class Progress(NamedTuple):
     """What a server knows of its training from round to round; a checkpoint has all of it."""
 
@@ -45,11 +33,14 @@ class Progress(NamedTuple):
     counted: Array
     """The last round that used each agent's offer; 0: none yet."""
     underway: Any = ()
-    """`Underway`; nothing where the server waits for all agents of a round."""
+    """What each agent works on, where the server does not wait for all agents of a round."""
 
 
 class Server:
-    """Made again on the same folder, it goes on where an earlier process got."""
+    """Rounds that wait for all agents that take part; for a quorum of them, after a deadline.
+
+    Made again on the same folder, it goes on where an earlier process got.
+    """
 
     def __init__(
         self,
@@ -64,15 +55,85 @@ class Server:
         self.deployment, self.log, self.clock = deployment, log, clock
         self.exchange = Exchange(transport, self._wrong, log, clock)
         self.done, self.objectives = 0, list[Array]()
-        first, nothing = side.begin(), np.zeros(side.agents, np.int64)
-        self.progress, self._first = Progress(first, nothing), named(first.sent)
-        if side.experiment.timing.arrivals:
-            received = jax.tree.map(lambda leaf: np.stack([leaf] * side.agents), first.sent)
-            underway = Underway(nothing, received, nothing.astype(bool), nothing)
-            self.progress = self.progress._replace(underway=underway)
-            self.assign(range(side.agents), 1)
+        self.progress = Progress(side.begin(), np.zeros(side.agents, np.int64))
+        self._first = named(self.progress.server.sent)
         self._gathered = False
+        self.begin()
         self._restore()
+
+    def begin(self) -> None:
+        """Before the first round."""
+
+    def train(self) -> None:
+        """All rounds that are left, and the final model."""
+        for planned in self.side.rounds[self.done :]:
+            self.round(planned)
+        self.record.finish(self.side.models(self.progress.server))
+
+    def round(self, planned: Planned) -> None:
+        """One round."""
+        start, record, state = self.clock(), self.record, self.progress.server
+        record.status(planned, self.transport.present())
+        held_out = self.side.held_out(state, planned.trained) if planned.evaluate else {}
+        everybody = set(range(self.side.agents))
+        workers = set(self.side.takes_part(planned.number)) if planned.E else everybody
+        needed = min(self.deployment.quorum or len(workers) // 2 + 1, len(workers))
+        # Who does not take part is asked only for an evaluation.
+        self._ask(planned, workers, everybody if planned.evaluate else workers, needed)
+        self._collect(planned, workers, needed)
+        answers = dict(self.exchange.answers)
+        if planned.evaluate:
+            record.evaluation(planned, answers, held_out)
+            self._hear(answers)
+        waited = self.clock()
+        if planned.E:
+            offers = {i: answers[i] for i in workers & set(answers)}
+            self.step(planned, offers, dict.fromkeys(offers, (state.sent, planned.number)))
+        self.close(planned, answers, start, waited)
+
+    def _ask(self, planned: Planned, workers: set[int], wanted: set[int], needed: int) -> None:
+        """Send instructions to all who are there, once enough of them are."""
+        here, model = self.gather(planned, workers, needed), named(self.progress.server.sent)
+        for agent in sorted(wanted - set(here)):
+            self.exchange.lost[agent] = "it was not there"
+            self.log(f"round {planned.number}: agent {agent} is not there")
+        self.exchange.ask(
+            {
+                agent: self.instruction(
+                    agent, planned, model, works=agent in workers, evaluate=planned.evaluate
+                )
+                for agent in wanted & set(here)
+            }
+        )
+
+    def _collect(self, planned: Planned, workers: set[int], needed: int) -> None:
+        """Take what the agents say, until the deadline."""
+        exchange, start = self.exchange, self.clock()
+        latest = start
+        while exchange.open:
+            if exchange.collect():
+                latest = self.clock()
+            here = exchange.ask_again()
+            if self.clock() > start + self.deployment.deadline:
+                exchange.give_up("it did not answer before the deadline")
+            elif len(workers & set(exchange.answers)) >= needed:
+                # Silent ones have had twice the time that the others took.
+                twice = self.clock() > 2 * latest - start
+                silent = all(exchange.silent[agent] >= SILENT for agent in exchange.open)
+                if not exchange.open & set(here):
+                    exchange.give_up("it has gone")
+                elif twice and silent:
+                    why = f"it missed {SILENT} rounds before, and the others have answered"
+                    exchange.give_up(why)
+            if exchange.open:
+                self.wait(planned, here)
+        valid = workers & set(exchange.answers)
+        if len(valid) < needed:
+            raise FedrlError(
+                f"round {planned.number} has {count(len(valid), 'valid answers')} and needs "
+                f"{needed} ({exchange.reasons() or 'nobody was there'}). Nothing was changed: "
+                "start the server again to try this round again"
+            )
 
     def instruction(
         self, agent: int, planned: Planned, model: Arrays, *, works: bool, evaluate: bool
@@ -122,25 +183,7 @@ class Server:
             _, counted[agent] = begun[agent]
         self.progress = self.progress._replace(server=server, counted=counted)
 
-    def assign(self, agents: Iterable[int], number: int, answered: Iterable[int] = ()) -> None:
-        """Agents are to begin with the model of round `number`; some had answered before."""
-        everybody, under = np.arange(self.side.agents), self.progress.underway
-        begin = np.isin(everybody, list(agents))
-        due = max((x.number for x in self.side.rounds[:number] if x.evaluate), default=0)
-        owed = under.evaluate & ~np.isin(everybody, list(answered))
-
-        def put(all: Array, new: Array) -> Array:
-            return np.where(begin.reshape(-1, *[1] * np.ndim(new)), new, all)
-
-        underway = Underway(
-            round=np.where(begin, number, under.round),
-            received=jax.tree.map(put, under.received, self.progress.server.sent),
-            evaluate=np.where(begin, owed | (under.evaluated < due), under.evaluate),
-            evaluated=np.where(begin, due, under.evaluated),
-        )
-        self.progress = self.progress._replace(underway=underway)
-
-    def hear(self, answers: Mapping[int, Answer]) -> None:
+    def _hear(self, answers: Mapping[int, Answer]) -> None:
         """Keep what agents say that the model is worth, if any of them does."""
         told = np.full(self.side.agents, nan)
         for agent, answer in answers.items():
