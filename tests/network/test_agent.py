@@ -16,11 +16,11 @@ from fedrl import files
 from fedrl.errors import FedrlError
 from fedrl.network.agent_client import like, named
 from fedrl.network.answering import KEPT, Agent
+from fedrl.network.federated_networks import SimulatedClient
+from fedrl.network.federated_tables import TableClient
 from fedrl.network.flower_records import telling
 from fedrl.network.kinds import server_of
 from fedrl.network.messages import Instruction
-from fedrl.network.simulated_client import SimulatedClient
-from fedrl.network.table_client import TableClient
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from published import PERSONAL
 from tiny import LEARNER

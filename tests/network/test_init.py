@@ -28,12 +28,12 @@ from fedrl.network import init as init_module
 from fedrl.network import templates
 from fedrl.network.deployment import AgentSettings, Deployment, Folder
 from fedrl.network.experiments import read_experiment
+from fedrl.network.federated_networks import SimulatedClient
+from fedrl.network.federated_tables import TableClient
 from fedrl.network.flower_records import telling
 from fedrl.network.init import experiment_named, for_network, init
 from fedrl.network.messages import Answer
 from fedrl.network.nginx import ModelSize, configuration, model_size
-from fedrl.network.simulated_client import SimulatedClient
-from fedrl.network.table_client import TableClient
 from fedrl.network.worker import agent_in
 from fedrl.strategies.corrections import ControlVariates
 from fedrl.tabular.experiment import TABULAR_PRESETS

@@ -18,11 +18,11 @@ from fedrl.experiment.presets import PRESETS
 from fedrl.experiment.settings import Evaluation
 from fedrl.network.agent_client import named, shapes
 from fedrl.network.answering import Agent
+from fedrl.network.federated_networks import SimulatedClient
+from fedrl.network.federated_tables import TableClient
 from fedrl.network.kinds import server_of
 from fedrl.network.messages import METRICS, Answer, Instruction, Refusal
-from fedrl.network.simulated_client import SimulatedClient
 from fedrl.network.socket import ask_worker, listen, serve
-from fedrl.network.table_client import TableClient
 from fedrl.network.validation import why_not_answer
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from fedrl.trees import named_leaves

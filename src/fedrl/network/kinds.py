@@ -11,11 +11,9 @@ from fedrl.experiment.settings import Experiment
 from fedrl.network.agent_client import AgentClient
 from fedrl.network.deployment import AGENT, AgentSettings
 from fedrl.network.experiments import AnyExperiment
-from fedrl.network.server_of_networks import ServerOfNetworks
-from fedrl.network.server_of_tables import ServerOfTables
+from fedrl.network.federated_networks import ServerOfNetworks, SimulatedClient
+from fedrl.network.federated_tables import ServerOfTables, TableClient
 from fedrl.network.server_side import ServerSide
-from fedrl.network.simulated_client import SimulatedClient
-from fedrl.network.table_client import TableClient
 
 
 def server_of(experiment: AnyExperiment) -> ServerSide:

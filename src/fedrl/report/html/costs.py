@@ -8,7 +8,7 @@ import jax
 from fedrl.errors import FedrlError
 from fedrl.network.experiments import AnyExperiment
 from fedrl.network.kinds import first_agent
-from fedrl.network.missed import COST_COLUMNS, COSTS
+from fedrl.network.record import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table
