@@ -14,8 +14,8 @@ import psutil
 from fedrl.errors import FedrlError
 from fedrl.files import write_atomically
 from fedrl.network.deployment import Folder
-from fedrl.network.processes import GRACE, runs, signal_group, start, until
-from fedrl.network.serve import NODES, PATIENCE, read_json
+from fedrl.network.processes import GRACE, PATIENCE, runs, signal_group, start, until
+from fedrl.network.serve import NODES, read_json
 
 PROCESSES = "processes.json"
 

@@ -18,8 +18,8 @@ import psutil
 from fedrl.errors import FedrlError
 from fedrl.network.deployment import LOOPBACK
 
-# Seconds a program has to leave when asked to.
-GRACE = 10.0
+# Seconds a program has to leave when asked to, and to begin its work.
+GRACE, PATIENCE = 10.0, 120.0
 PR_SET_PDEATHSIG = 1
 # How we are told to end.
 TOLD = (signal.SIGTERM, signal.SIGINT)
@@ -103,34 +103,16 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-class Descendants:
-    """Long-lived programs that one of ours starts, directly or not, and does not look after."""
-
-    # Seconds between two looks, which go over all processes of the machine.
-    EVERY = 1.0
-
-    def __init__(self, process: subprocess.Popen[bytes], names: Sequence[str]) -> None:
-        self._above, self._names = psutil.Process(process.pid), set(names)
-        self._seen: dict[psutil.Process, str] = {}
-        self._next = time.monotonic()
-
-    def ended(self) -> str | None:
-        """The name of one that ran and runs no longer."""
-        if time.monotonic() < self._next:
-            return None
-        self._next = time.monotonic() + self.EVERY
-        with suppress(psutil.NoSuchProcess):  # its owner notices
-            for process in self._above.children(recursive=True):
-                with suppress(psutil.Error):
-                    # An interpreter and its script, or the program itself.
-                    words = {Path(word).name for word in process.cmdline()[:2]}
-                    for name in words & self._names:
-                        self._seen[process] = name
-        return next((name for process, name in self._seen.items() if not runs(process)), None)
-
-    def seen(self, name: str) -> bool:
-        """Whether a program of this name has been there."""
-        return name in self._seen.values()
+def started_by(process: subprocess.Popen[bytes], names: Sequence[str]) -> dict[str, psutil.Process]:
+    """Programs by name that one of ours has started, directly or not."""
+    found: dict[str, psutil.Process] = {}
+    with suppress(psutil.NoSuchProcess):  # its owner notices
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                # An interpreter and its script, or the program itself.
+                words = {Path(word).name for word in one.cmdline()[:2]}
+                found |= dict.fromkeys(words.intersection(names), one)
+    return found
 
 
 def name_of(process: subprocess.Popen[bytes]) -> str:
@@ -198,7 +180,7 @@ def refuse_if_taken(port: int, host: str, what: str) -> None:
             ) from None
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, patience: float) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a program listens on the loopback."""
 
     def settled() -> bool:
@@ -207,8 +189,8 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, patien
             return True
         return process.poll() is not None
 
-    if not until(settled, patience):
-        raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
+    if not until(settled, PATIENCE):
+        raise FedrlError(f"nothing listens on port {port} after {PATIENCE:g} s: see {log}")
     if process.poll() is not None:
         raise FedrlError(f"{name_of(process)} ended at once: see {log}")
 

@@ -41,7 +41,6 @@ class Record:
         self._side, self._status = side, status
         self.directory = side.directory(runs)
         self.path = self.directory.path
-        self.experiment = side.experiment.digest
         # Agents keep a state for each training.
         self.training = kept_name(self.path / TRAINING)
         # What everybody knows is not kept as measured (see `experiment.metrics`).

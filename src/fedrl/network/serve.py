@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import tomli_w
 
 from fedrl.errors import FedrlError
@@ -18,19 +19,20 @@ from fedrl.network import nginx
 from fedrl.network.deployment import LOOPBACK, Deployment, Folder
 from fedrl.network.experiments import refuse_quorum
 from fedrl.network.processes import (
-    Descendants,
+    PATIENCE,
     environment,
     name_of,
     program,
     refuse_if_taken,
+    runs,
     start,
+    started_by,
     stop_at_last,
     until_told,
     wait_for_port,
 )
 from fedrl.trackers.available import trackers_named
 
-PATIENCE = 120.0
 CONNECTION = "federation"
 # Programs of Flower's that the SuperLink starts: the second runs our rounds.
 EXECUTOR, SERVER_APP = "flower-superexec", "flwr-serverapp"
@@ -72,7 +74,7 @@ def serve(
         try:
             log = server / "superlink.log"
             running.append(start(_superlink(server, deployment), log, env))
-            wait_for_port(deployment.control_port, running[-1], log, PATIENCE)
+            wait_for_port(deployment.control_port, running[-1], log)
             _configure(home, server, deployment)
             nodes = _registered(server, env)
             # The door opens last: agents that come before they are known are turned away.
@@ -82,7 +84,7 @@ def serve(
                 conf = nginx.configuration(deployment, nginx.model_size(experiment), keys)
                 (server / CONF).write_text(conf)
                 running.append(start([proxy, "-p", str(server), "-c", CONF], log))
-                wait_for_port(deployment.port, running[-1], log, PATIENCE)
+                wait_for_port(deployment.port, running[-1], log)
             write_atomically(server / NODES, json.dumps(nodes).encode())
             run_config = f"server={json.dumps(str(server))}"
             _flwr(["run", str(server / "app"), CONNECTION, "--run-config", run_config], env)
@@ -144,11 +146,14 @@ def _watch(
     """Until the training has ended."""
     before = None
     # The SuperLink starts these and carries on without them.
-    below, until = Descendants(children[0], (EXECUTOR, SERVER_APP)), time.monotonic() + PATIENCE
+    names, below = (EXECUTOR, SERVER_APP), dict[str, psutil.Process]()
+    until = time.monotonic() + PATIENCE
     while True:
+        if len(below) < len(names):
+            below = started_by(children[0], names) | below
         # Before the status is read: a training that ends well says so first.
-        ended = below.ended()
-        late = not below.seen(SERVER_APP) and time.monotonic() > until
+        ended = next((name for name, one in below.items() if not runs(one)), None)
+        late = SERVER_APP not in below and time.monotonic() > until
         status = read_json(folder.status)
         if status is not None and status != before:
             tell(status)

@@ -141,7 +141,7 @@ class Server:
         """What an agent is to do with a model."""
         return Instruction(
             training=self.record.training,
-            experiment=self.record.experiment,
+            experiment=self.side.experiment.digest,
             round=planned.number,
             E=planned.E if works else 0,
             trained=planned.trained,
@@ -195,7 +195,7 @@ class Server:
         """Write a checkpoint after a round."""
         told = np.reshape(self.objectives, (-1, self.side.agents))
         leaves = [told, *(np.asarray(leaf) for leaf in jax.tree.leaves(self.progress))]
-        folder, digest = self.record.directory.checkpoints, self.record.experiment
+        folder, digest = self.record.directory.checkpoints, self.side.experiment.digest
         checkpoint.save(folder, digest, planned.number, planned.trained + planned.E, leaves)
 
     def close(
@@ -247,7 +247,7 @@ class Server:
         """Go on from the newest good checkpoint."""
         for file in reversed(checkpoint.checkpoints(self.record.directory.checkpoints)):
             try:
-                done, _, (objectives, *leaves) = checkpoint.load(file, self.record.experiment)
+                done, _, (objectives, *leaves) = checkpoint.load(file, self.side.experiment.digest)
                 progress = refilled(self.progress, leaves)
                 if objectives.shape[1:] != (self.side.agents,) or progress is None:
                     raise FedrlError(f"{file} has arrays of other shapes than this experiment")
