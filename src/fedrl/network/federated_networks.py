@@ -68,8 +68,7 @@ class SimulatedClient:
 
     def _without_numbers(self, function: Callable[[Any], Any]) -> Any:
         """What a function makes of the agent's first parameters."""
-        params = jax.eval_shape(self._client.first_params, REPLICATE)
-        return jax.eval_shape(lambda params: function(one(params)), params)
+        return jax.eval_shape(lambda: function(one(self._client.first_params(REPLICATE))))
 
     @cached_property
     def sent(self) -> Broadcast:
