@@ -15,11 +15,11 @@ from fedrl.network import flower_records as records
 from fedrl.network import server
 from fedrl.network.agent_client import named
 from fedrl.network.answering import Agent
+from fedrl.network.asynchronous import server_for
 from fedrl.network.deployment import AgentSettings, Deployment
 from fedrl.network.kinds import agent_of, server_of
-from fedrl.network.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
+from fedrl.network.messages import Answer, Instruction, Refusal
 from fedrl.network.record import Record
-from fedrl.network.server_loop import train
 
 
 def flowers_bytes(content):
@@ -32,14 +32,14 @@ def from_flowers_bytes(content):
 
 
 def to_agent(instruction: Instruction) -> tuple[Instruction, bytes]:
-    """An instruction after the network and the socket, and what was on the network."""
+    """An instruction after the network, and what was on it: the same goes over the socket."""
     content = flowers_bytes(records.asking(instruction))
-    return from_bytes(to_bytes(records.asked(from_flowers_bytes(content)))), content
+    return records.asked(from_flowers_bytes(content)), content
 
 
 def to_server(answer: Answer) -> tuple[Answer, bytes]:
-    """An answer after the socket and the network, and what was on the network."""
-    content = flowers_bytes(records.telling(from_bytes(to_bytes(answer))))
+    """An answer after the network, and what was on it: the same goes over the socket."""
+    content = flowers_bytes(records.telling(answer))
     return records.told(from_flowers_bytes(content)), content
 
 
@@ -132,7 +132,8 @@ class Federation:
         self.transport = InProcess(agents_of(experiment, folder) if agents is None else agents)
         deployment = Deployment(**({"quorum": 1, "gathering": 0.01} | deployment))
         given = (self.side, self.transport, self.record, deployment, self.log.append)
-        self.server = server.Server(*given, **({} if clock is None else {"clock": clock}))
+        kind = server_for(self.side)
+        self.server = kind(*given, **({} if clock is None else {"clock": clock}))
 
     @property
     def first(self):
@@ -140,5 +141,5 @@ class Federation:
         return named(self.side.begin().sent)
 
     def run(self):
-        train(self.server)
+        self.server.train()
         return self

@@ -18,8 +18,8 @@ from fedrl.families import gymnasium
 from fedrl.families.gymnasium_host import hall
 from fedrl.learners import DQN
 from fedrl.learners.replay import unpack
+from fedrl.network.federated_networks import SimulatedClient
 from fedrl.network.gymnasium_client import GymnasiumClient
-from fedrl.network.simulated_client import SimulatedClient
 from fedrl.progress import Silence
 from fedrl.runs import checkpoint
 from fedrl.runs.driver import carry_out

@@ -16,10 +16,11 @@ from fedrl import files
 from fedrl.errors import FedrlError
 from fedrl.network.agent_client import like, named
 from fedrl.network.answering import KEPT, Agent
+from fedrl.network.federated_networks import SimulatedClient
+from fedrl.network.federated_tables import TableClient
+from fedrl.network.flower_records import telling
 from fedrl.network.kinds import server_of
-from fedrl.network.messages import Instruction, to_bytes
-from fedrl.network.simulated_client import SimulatedClient
-from fedrl.network.table_client import TableClient
+from fedrl.network.messages import Instruction
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from published import PERSONAL
 from tiny import LEARNER
@@ -133,7 +134,7 @@ def test_asked_twice_an_agent_says_the_same_and_learns_once(make, ask, tmp_path,
         first = agent.answer(ask(number))
         written = (tmp_path / f"{TRAINING}.npz").stat().st_mtime_ns
         again = agent.answer(ask(number))
-        assert to_bytes(first) == to_bytes(again)
+        assert telling(first) == telling(again)
         assert learnt(agent) == number * E
         assert (tmp_path / f"{TRAINING}.npz").stat().st_mtime_ns == written
         assert_as_undisturbed(undisturbed, number, again, tmp_path)
@@ -152,7 +153,7 @@ def test_killed_before_it_could_reply_an_agent_does_not_learn_twice(
         agent = make(tmp_path)
         again = agent.answer(ask(number))
         # The very same, also how long it took.
-        assert to_bytes(again) == to_bytes(said)
+        assert telling(again) == telling(said)
         assert learnt(agent) == number * E
         assert_as_undisturbed(undisturbed, number, again, tmp_path)
 

@@ -28,12 +28,12 @@ from fedrl.network import init as init_module
 from fedrl.network import templates
 from fedrl.network.deployment import AgentSettings, Deployment, Folder
 from fedrl.network.experiments import read_experiment
+from fedrl.network.federated_networks import SimulatedClient
+from fedrl.network.federated_tables import TableClient
 from fedrl.network.flower_records import telling
 from fedrl.network.init import experiment_named, for_network, init
 from fedrl.network.messages import Answer
 from fedrl.network.nginx import ModelSize, configuration, model_size
-from fedrl.network.simulated_client import SimulatedClient
-from fedrl.network.table_client import TableClient
 from fedrl.network.worker import agent_in
 from fedrl.strategies.corrections import ControlVariates
 from fedrl.tabular.experiment import TABULAR_PRESETS
@@ -548,11 +548,11 @@ def client_in(tmp_path, monkeypatch):
 def test_theta_is_the_agents_environment(client_in):
     client = client_in(EXPERIMENT, theta=(0.75,), id=2)
     assert isinstance(client, SimulatedClient)
-    np.testing.assert_array_equal(client._theta, [[0.75]])
+    np.testing.assert_array_equal(client.theta, [[0.75]])
 
 
 def test_without_any_description_it_is_the_one_that_is_drawn(client_in):
-    np.testing.assert_array_equal(client_in(EXPERIMENT, id=2)._theta, thetas()[2:3])
+    np.testing.assert_array_equal(client_in(EXPERIMENT, id=2).theta, thetas()[2:3])
 
 
 def test_dynamics_of_ones_own_are_those_of_the_agent(client_in, tmp_path):

@@ -25,7 +25,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedrl.network import certificates
 from fedrl.network.processes import environment, program
-from fedrl.network.runtime import HOME, KEY, SECRET, Runtime
+from fedrl.network.supernode import HOME, KEY, SECRET, Runtime
 from fedrl.tabular.experiment import TABULAR_PRESETS
 from network import (
     MARK,

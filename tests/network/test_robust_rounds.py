@@ -14,7 +14,6 @@ from fedrl.network.experiments import refuse_quorum
 from fedrl.network.init import init
 from fedrl.network.kinds import server_of
 from fedrl.network.messages import Refusal
-from fedrl.network.server_side import Arrived
 from fedrl.strategies.aggregators import Mean
 from fedrl.strategies.corrections import Offer
 from fedrl.strategies.private import Private
@@ -159,8 +158,9 @@ def test_the_noise_of_a_private_server_is_new_each_time_and_no_seed_tells_it():
     def noise():
         side = server_of(experiment)
         begun = side.begin()
-        same = Arrived(Offer(*begun.sent), begun.sent, 1)
-        after = side.step(begun, {0: same, 1: same, 2: same}, 1, asked=3)
+        same, sent = Offer(*begun.sent), (begun.sent, 1)
+        offers, received = (dict.fromkeys(range(3), one) for one in (same, sent))
+        after = side.step(begun, offers, received, 1, asked=3)
         one, other = (named(state.sent) for state in (after, begun))
         return np.concatenate([np.ravel(one[name] - other[name]) for name in one])
 

@@ -10,7 +10,7 @@ import fedrl
 from fedrl import FedrlError
 from fedrl.cli.main import main
 from fedrl.experiment.toml import to_toml
-from fedrl.network.missed import COST_COLUMNS, COSTS, Missed, write_missed
+from fedrl.network.record import COST_COLUMNS, COSTS, Missed, write_missed
 from fedrl.report.html.page import page
 from fedrl.report.table_runs import open_run
 from fedrl.runs.run_directory import RunDirectory

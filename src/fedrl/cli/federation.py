@@ -256,7 +256,7 @@ def _measured(told: dict[str, Any]) -> str:
 
 def in_words(told: dict[str, Any]) -> str:
     """A few lines for people."""
-    from fedrl.network.missed import Missed, missed_in_words
+    from fedrl.network.record import Missed, missed_in_words
 
     lines = [headline(told)]
     if "alive" in told:

@@ -50,9 +50,8 @@ class AgentClient(Protocol):
 
 
 def _leaves(content: Broadcast | Offer) -> dict[str, Any]:
-    """By name, in the order of the tree."""
-    added = {CORRECTION + name: leaf for name, leaf in named_leaves(content.correction).items()}
-    return {**named_leaves(content.model), **added}
+    """By name, in the order of the tree; those of the model as it names them."""
+    return {name.removeprefix("model/"): leaf for name, leaf in named_leaves(content).items()}
 
 
 def named(content: Broadcast | Offer) -> Arrays:

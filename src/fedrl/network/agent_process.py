@@ -1,6 +1,5 @@
 """`fedrl agent`: an agent's worker, SuperNode and SuperExec, on the agent's machine."""
 
-import json
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from fedrl.experiment.toml import read_settings
 from fedrl.files import locked
 from fedrl.network.deployment import AGENT, FINISHED, STATE, AgentSettings, Folder
 from fedrl.network.processes import environment, start, stop, stop_at_last, until_told
-from fedrl.network.runtime import HOME, renew
+from fedrl.network.supernode import HOME
 
 # Seconds before something that ended is started again: at first, and at most.
 SOONEST, LATEST = 0.5, 10.0
@@ -23,14 +22,14 @@ REFUSED = 78
 class _Kept:
     """A program that is started again when it ends, later each time."""
 
-    def __init__(self, name: str, log: Path, env: dict[str, str], command: Callable[[], list[str]]):
-        """`command` is asked for at every start."""
-        self._name, self._log, self._env, self._command = name, log, env, command
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name, self._folder, self._log = name, folder, folder / f"{name.lower()}.log"
         self._pause = SOONEST
         self._begin()
 
     def _begin(self) -> None:
-        self.process = start(self._command(), self._log, self._env)
+        command = _ours(self._name.lower(), self._folder)
+        self.process = start(command, self._log, environment(self._folder / HOME))
         self._started = time.monotonic()
 
     def look(self, tell: Callable[[str], None]) -> None:
@@ -42,7 +41,7 @@ class _Kept:
         if lasted < self._pause:
             return
         self._pause = SOONEST if lasted > LATEST else min(2 * self._pause, LATEST)
-        tell(f"{self._name} has ended ({self.process.returncode}); starting it again")
+        tell(f"the {self._name} has ended ({self.process.returncode}); starting it again")
         stop(self.process)
         self._begin()
 
@@ -60,17 +59,10 @@ def attend(folder: Folder, number: int, tell: Callable[[str], None], *, warm: bo
     with until_told(), locked(path):
         if not warm:
             _refuse_what_cannot_work(path)
-        env = environment(path / HOME)
-        programs: dict[str, Callable[[], list[str]]] = {
-            "worker": lambda: _ours("worker", path),
-            "SuperNode": lambda: _supernode(path, settings),
-            "SuperExec": lambda: _ours("superexec", path),
-        }
         kept: list[_Kept] = []
         try:
-            for name, command in programs.items():
-                if warm or name != "worker":
-                    kept.append(_Kept(f"the {name}", path / f"{name.lower()}.log", env, command))
+            for name in (*(["worker"] if warm else []), "SuperNode", "SuperExec"):
+                kept.append(_Kept(name, path))
             tell(f"agent {number} is connecting to {settings.server}; logs in {path}")
             finished = False
             while True:
@@ -97,13 +89,3 @@ def _refuse_what_cannot_work(path: Path) -> None:
 def _ours(module: str, *arguments: object) -> list[str]:
     """The command of a program of ours."""
     return [sys.executable, "-m", f"fedrl.network.{module}", *map(str, arguments)]
-
-
-def _supernode(path: Path, settings: AgentSettings) -> list[str]:
-    """With a new port and a new secret at every start."""
-    (path / HOME).mkdir(exist_ok=True)
-    return _ours(
-        *("supernode", "--superlink", settings.server, "--root-certificates", path / "ca.pem"),
-        *("--auth-supernode-private-key", path / "agent.key"),
-        *("--node-config", f"agent={json.dumps(str(path))}", *renew(path)),
-    )

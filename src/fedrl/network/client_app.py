@@ -11,8 +11,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedrl.errors import FedrlError
-from fedrl.network.flower_records import asked, telling
-from fedrl.network.messages import Refusal
+from fedrl.network.flower_records import asked, refused, telling
 from fedrl.network.socket import ask_worker
 
 app = ClientApp()
@@ -21,14 +20,14 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round; `agent` in the node's settings is the agent's folder."""
-    folder, instruction = Path(str(context.node_config["agent"])), asked(message.content)
-    answer = ask_worker(folder, instruction)
+    folder = Path(str(context.node_config["agent"]))
+    answer = ask_worker(folder, message.content)
     if answer is None:
         print("fedrl: no worker is running, working from disk", file=sys.stderr, flush=True)
         # JAX and everything: only where it is needed.
         from fedrl.network.worker import agent_in
 
-        answer = agent_in(folder).answer(instruction)
-    if isinstance(answer, Refusal):
-        raise FedrlError(answer.reason)
-    return Message(telling(answer), reply_to=message)
+        answer = telling(agent_in(folder).answer(asked(message.content)))
+    if (reason := refused(answer)) is not None:
+        raise FedrlError(reason)
+    return Message(answer, reply_to=message)

@@ -11,10 +11,11 @@ DIR/
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fedrl import arguments
+from fedrl.arguments import Check, Positive, check_fields, whole, within
 from fedrl.errors import FedrlError
 from fedrl.experiment.toml import read_settings
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from fedrl.network.experiments import AnyExperiment
 
 LOOPBACK = "127.0.0.1"
+Port = Annotated[int, Check(partial(whole, largest=65535))]
+FromZero = Annotated[int, Check(partial(whole, smallest=0))]
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 EXPERIMENT, FEDERATION, AGENT = "experiment.toml", "federation.toml", "agent.toml"
 # Where an agent keeps its private state; a file in it is there while its training is finished.
@@ -34,49 +37,31 @@ class Deployment:
 
     host: str = LOOPBACK
     """Name or address at which agents reach the server; its certificate is for this one."""
-    port: int = 9443
+    port: Port = 9443
     """Port at which agents reach the server."""
-    control_port: int = 9444
+    control_port: Port = 9444
     """Port of the SuperLink, on the server's loopback only: whoever reaches it controls runs."""
     proxy: Literal["nginx", "none"] = "nginx"
     """What stands between agents and the SuperLink; `none` only where all run on one machine."""
-    quorum: int = 0
+    quorum: FromZero = 0
     """Valid answers that a round needs; 0: more than half of its agents."""
-    deadline: float = 600.0
+    deadline: Positive = 600.0
     """Seconds an agent has to answer; then the round goes on without it."""
-    gathering: float = 60.0
+    gathering: Positive = 60.0
     """Seconds to wait for all agents before the first round; then a quorum is enough."""
-    patience: float = 600.0
+    patience: Positive = 600.0
     """Seconds to wait for enough agents to be there."""
-    norm_bound: float = 0.0
+    norm_bound: Annotated[float, within("a number, 0 or more", lambda x: 0 <= x < 1e30)] = 0.0
     """How far, in Euclidean norm, an answer may be from the model that was sent; 0: as far as E
     updates of the learner can carry it."""
 
     def __post_init__(self) -> None:
-        arguments.of_kind("host", self.host, str)
+        check_fields(self, "")
         if not _is_host(self.host):
             raise FedrlError(
                 "host must be the name or the IPv4 address at which agents reach the server, "
                 f"without a port, got {self.host!r}"
             )
-        arguments.choice("proxy", self.proxy, ("nginx", "none"))
-        positive = "a positive number"
-        names = ("deadline", "gathering", "patience")
-        arguments.settle(
-            self,
-            norm_bound=arguments.number(
-                "norm_bound", self.norm_bound, "a number, 0 or more", lambda x: 0 <= x < 1e30
-            ),
-            quorum=arguments.whole("quorum", self.quorum, smallest=0),
-            **{
-                n: arguments.number(n, getattr(self, n), positive, lambda x: 0 < x < 1e30)
-                for n in names
-            },
-            **{
-                n: arguments.whole(n, getattr(self, n), largest=65535)
-                for n in ("port", "control_port")
-            },
-        )
         if self.port == self.control_port:
             raise FedrlError(f"port and control_port are both {self.port}: they must differ")
         if self.proxy == "none" and not is_loopback(self.host):
@@ -94,7 +79,7 @@ class Deployment:
 class AgentSettings:
     """What an agent's owner says about it (`agent.toml`); none of it leaves the machine."""
 
-    id: int
+    id: FromZero
     """Number of the agent, from 0."""
     server: str
     """host:port of the server."""
@@ -106,7 +91,7 @@ class AgentSettings:
     """Instead of theta, for tables: a NumPy file with the transition probabilities (S, A, S)."""
 
     def __post_init__(self) -> None:
-        arguments.whole("id", self.id, smallest=0)
+        check_fields(self, "")
         if len(self.described) > 1:
             raise FedrlError(f"{' and '.join(self.described)} exclude each other: give one of them")
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
 from typing import Protocol
 
 from fedrl.network.messages import Answer, Instruction, Refusal
@@ -39,6 +40,7 @@ class Exchange:
     wrong: Callable[[Instruction, Answer], str | None]
     """What is wrong with an answer, or None."""
     log: Callable[[str], None]
+    clock: Callable[[], float]
     silent: Counter[int] = field(default_factory=Counter)
     """Rounds in a row in which an agent was asked and did not answer."""
     instructions: dict[int, Instruction] = field(default_factory=dict)
@@ -50,6 +52,8 @@ class Exchange:
     """Bytes."""
     received: int = 0
     _marks: dict[int, object] = field(default_factory=dict)
+    _asked: dict[int, float] = field(default_factory=dict)
+    """When each agent was, last."""
     _failures: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -57,18 +61,17 @@ class Exchange:
         """Who was asked and may still answer."""
         return set(self._marks) - set(self.answers) - set(self.lost)
 
-    def ask(self, instructions: Mapping[int, Instruction], here: Mapping[int, object]) -> None:
+    def ask(self, instructions: Mapping[int, Instruction]) -> None:
         """Send instructions to agents that are there; what they were asked before is over."""
         self.forget(instructions)
         self.instructions |= instructions
-        self._send(instructions, here)
+        self._send(instructions)
 
     def forget(self, agents: Iterable[int]) -> None:
         """What these agents were asked is over."""
         for agent in agents:
-            for known in (self.instructions, self.answers, self.lost, self._marks):
+            for known in (self.instructions, self.answers, self.lost, self._marks, self._failures):
                 known.pop(agent, None)
-            del self._failures[agent]
 
     def collect(self) -> list[int]:
         """Take what has come, and check it; who has sent a valid answer."""
@@ -89,23 +92,23 @@ class Exchange:
                 valid.append(agent)
         return valid
 
-    def ask_again(self) -> Mapping[int, object]:
-        """Whoever was restarted since it was asked has forgotten that it was; who is there."""
-        here = self.transport.present()
-        again = {i for i in self.open if i in here and here[i] != self._marks[i]}
-        self.repeat(again, here, "are back")
+    def ask_again(self, deadline: float = inf) -> Mapping[int, object]:
+        """Send once more what an agent has forgotten in a restart, or is late with; who is there.
+
+        After the deadline a message is thrown away.
+        """
+        here, now = self.transport.present(), self.clock()
+        waiting = self.open & set(here)
+        back = {i for i in waiting if here[i] != self._marks[i]}
+        late = {i for i in waiting - back if now - self._asked[i] > deadline}
+        for agents, why in ((back, "are back"), (late, "have not answered before the deadline")):
+            by_round = sorted((self.instructions[i].round, i) for i in agents)
+            for number, group in groupby(by_round, lambda pair: pair[0]):
+                some = [agent for _, agent in group]
+                self.log(f"round {number}: agents {some} {why}; asking again")
+            if agents:
+                self._send(agents)
         return here
-
-    def repeat(self, agents: set[int], here: Mapping[int, object], why: str) -> None:
-        """Send the same instructions once more."""
-
-        def number(agent: int) -> int:
-            return self.instructions[agent].round
-
-        for round, some in groupby(sorted(agents, key=lambda i: (number(i), i)), number):
-            self.log(f"round {round}: agents {list(some)} {why}; asking again")
-        if agents:
-            self._send(agents, here)
 
     def lose(self, agents: set[int], why: str) -> None:
         """Go on without some of those that were asked."""
@@ -123,16 +126,17 @@ class Exchange:
         """Why nothing will come of agents, one after the other."""
         return "; ".join(f"agent {agent}: {why}" for agent, why in sorted(self.lost.items()))
 
-    def _send(self, agents: Iterable[int], here: Mapping[int, object]) -> None:
+    def _send(self, agents: Iterable[int]) -> None:
+        here, now = self.transport.present(), self.clock()
         # Those who may not answer are asked last.
         order = sorted(agents, key=lambda i: (self.silent[i] >= SILENT, i))
         self.sent += self.transport.send({i: self.instructions[i] for i in order})
         for agent in order:
-            self._marks[agent] = here[agent]
+            # Should it have gone just now, it is asked again when it is back.
+            self._marks[agent], self._asked[agent] = here.get(agent), now
 
     def _failed(self, agent: int, reason: str) -> None:
-        here = self.transport.present()
-        if here.get(agent) != self._marks[agent]:
+        if self.transport.present().get(agent) != self._marks[agent]:
             return  # it was stopped over it, and is asked again when it is back
         self._failures[agent] += 1
         if self._failures[agent] >= ATTEMPTS:
@@ -140,4 +144,4 @@ class Exchange:
             return
         number = self.instructions[agent].round
         self.log(f"round {number}: agent {agent} failed ({shown(reason)}); asking again")
-        self._send({agent}, here)
+        self._send({agent})

@@ -1,16 +1,18 @@
-"""Our messages as Flower's records."""
+"""Our messages as Flower's records: on the network, and on the socket of an agent's worker."""
 
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as Proto
 
 from fedrl.errors import FedrlError
 from fedrl.files import Arrays
-from fedrl.network.messages import Answer, Instruction
+from fedrl.network.messages import Answer, Instruction, Refusal
 
-MODEL, ASKED, TOLD, ROUND = "model", "asked", "told", "round"
+MODEL, ASKED, TOLD, ROUND, REFUSED = "model", "asked", "told", "round", "refused"
 # What an instruction says beside the model: names and types.
 _PLAIN: dict[str, Any] = {one.name: one.type for one in fields(Instruction) if one.name != MODEL}
 
@@ -30,8 +32,10 @@ def asked(records: RecordDict) -> Instruction:
         raise FedrlError(f"not an instruction of ours: {error!r}") from None
 
 
-def telling(answer: Answer) -> RecordDict:
-    """An answer on its way to the server."""
+def telling(answer: Answer | Refusal) -> RecordDict:
+    """An answer on its way to the server; a refusal only gets to whoever asked the worker."""
+    if isinstance(answer, Refusal):
+        return RecordDict({REFUSED: ConfigRecord({REFUSED: answer.reason})})
     return RecordDict(
         {
             MODEL: _packed(answer.shared),
@@ -54,6 +58,24 @@ def told(records: RecordDict) -> Answer:
         return Answer(number, metrics, _unpacked(records))
     except Exception as error:
         raise FedrlError(f"not an answer of ours: {error!r}") from None
+
+
+def refused(records: RecordDict) -> str | None:
+    """Why a worker does not answer; None if it does."""
+    return str(records[REFUSED][REFUSED]) if REFUSED in records else None
+
+
+def to_bytes(records: RecordDict) -> bytes:
+    """What Flower puts on the network: no pickles, so that reading cannot run anything."""
+    return bytes(recorddict_to_proto(records).SerializeToString())
+
+
+def from_bytes(content: bytes) -> RecordDict:
+    """What `to_bytes` made bytes of."""
+    try:
+        return recorddict_from_proto(Proto.FromString(content))
+    except Exception as error:
+        raise FedrlError(f"not a message of ours: {error!r}") from None
 
 
 def size(records: RecordDict) -> int:

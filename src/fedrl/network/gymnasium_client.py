@@ -17,7 +17,7 @@ from fedrl.keys import Purpose
 from fedrl.learners.learner import Learned
 from fedrl.learners.replay import Transition
 from fedrl.network.agent_client import REPLICATE
-from fedrl.network.simulated_client import SimulatedClient, one
+from fedrl.network.federated_networks import SimulatedClient, one
 from fedrl.strategies.corrections import Broadcast, Offer
 from fedrl.trees import refilled
 

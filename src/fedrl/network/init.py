@@ -19,7 +19,7 @@ from fedrl.network.deployment import (
     Folder,
 )
 from fedrl.network.experiments import AnyExperiment, read_experiment, refuse_quorum
-from fedrl.network.kinds import kind_of
+from fedrl.network.kinds import drawn_theta, once
 from fedrl.tabular.experiment import TABULAR_PRESETS
 
 PRIVATE = 0o700
@@ -44,8 +44,7 @@ def for_network(experiment: AnyExperiment, agents: int | None) -> AnyExperiment:
         experiment = replace(experiment, agents=agents)
     if not experiment.communicates:
         raise FedrlError("E = inf means that agents never communicate: nothing to federate")
-    once: AnyExperiment = kind_of(experiment).once(experiment)
-    return once
+    return once(experiment)
 
 
 def init(path: Path, experiment: AnyExperiment, deployment: Deployment) -> Folder:
@@ -92,7 +91,7 @@ def _fill(folder: Folder, final: Path, experiment: AnyExperiment, deployment: De
     _write_app(server / "app")
     (server / "keys").mkdir()
     for number in range(experiment.agents):
-        theta = kind_of(experiment).theta(experiment, number)
+        theta = drawn_theta(experiment, number)
         toml = to_toml(AgentSettings(number, deployment.address, theta))
         agent, key = folder.agent(number), certificates.new_key()
         agent.mkdir(mode=PRIVATE, parents=True)

@@ -2,8 +2,8 @@
 
 import json
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +14,8 @@ import psutil
 from fedrl.errors import FedrlError
 from fedrl.files import write_atomically
 from fedrl.network.deployment import Folder
-from fedrl.network.processes import GRACE, runs, signal_group, start
-from fedrl.network.serve import NODES, PATIENCE, read_status
+from fedrl.network.processes import GRACE, PATIENCE, runs, signal_group, start, until
+from fedrl.network.serve import NODES, read_json
 
 PROCESSES = "processes.json"
 
@@ -28,33 +28,31 @@ def up(folder: Folder, track: Sequence[str] = ()) -> None:
             f"{', '.join(sorted(running))} of {folder.path} run already: "
             f"`fedrl federation down {folder.path}` stops them"
         )
-    agents = folder.agents
-    expected = folder.experiment().agents
+    agents, expected = folder.agents, folder.experiment().agents
     if agents != list(range(expected)):
         raise FedrlError(f"{folder.path} has agents {agents}, the experiment has {expected}")
-    for of_before in (folder.status, folder.server / NODES):
+    nodes = folder.server / NODES
+    for of_before in (folder.status, nodes):
         of_before.unlink(missing_ok=True)
-    tracking = ["--track", *track] if track else []
-    commands = {"server": ["server", str(folder.path), *tracking]}
-    commands |= {f"agent {i}": ["agent", str(folder.path), "--id", str(i)] for i in agents}
     started: dict[str, dict[str, Any]] = {}
+
+    def begin(name: str, *command: str) -> subprocess.Popen[bytes]:
+        arguments = ["-m", "fedrl", *command]
+        process = start([sys.executable, *arguments], _log(folder, name), outlives=True)
+        started[name] = {"pid": process.pid, "arguments": arguments}
+        # After each one: whatever happens now, `down` finds what runs.
+        write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
+        return process
+
     try:
-        for name, arguments in commands.items():
-            arguments = ["-m", "fedrl", *arguments]
-            process = start([sys.executable, *arguments], _log(folder, name), outlives=True)
-            started[name] = {"pid": process.pid, "arguments": arguments}
-            # After each one: whatever happens now, `down` finds what runs.
-            write_atomically(folder.path / PROCESSES, json.dumps(started).encode())
-            if name == "server":
-                # Agents that come before they are known are turned away, and try again for long.
-                until = time.monotonic() + PATIENCE
-                registered = folder.server / NODES
-                while not registered.exists() and process.poll() is None:
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(0.2)
-                if process.poll() is not None:
-                    raise FedrlError(f"the server has ended: {last_words(folder, name)}")
+        tracking = ["--track", *track] if track else []
+        server = begin("server", "server", str(folder.path), *tracking)
+        # Agents that come before they are known are turned away, and try again for long.
+        until(lambda: nodes.exists() or server.poll() is not None, PATIENCE)
+        if server.poll() is not None:
+            raise FedrlError(f"the server has ended: {last_words(folder)}")
+        for number in agents:
+            begin(f"agent {number}", "agent", str(folder.path), "--id", str(number))
     except BaseException:
         down(folder)
         raise
@@ -78,29 +76,23 @@ def down(folder: Folder) -> list[str]:
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in running.values():
             signal_group(pid, number)
-        until = time.monotonic() + 2 * GRACE
-        while _running(folder) and time.monotonic() < until:
-            time.sleep(0.1)
+        until(lambda: not _running(folder), 2 * GRACE)
     (folder.path / PROCESSES).unlink(missing_ok=True)
     return sorted(running)
 
 
 def status(folder: Folder) -> dict[str, Any]:
     """What is known of a training, and what runs of it on this machine."""
-    known = read_status(folder) or {"state": "not begun"}
+    known = read_json(folder.status) or {"state": "not begun"}
     running = _running(folder)
-    gone = [name for name in _started(folder) if name != "server" and name not in running]
+    gone = [name for name in _started(folder) if name not in ("server", *running)]
     ended = {name: last_words(folder, name) for name in gone}
     return {**known, "processes": sorted(running), "ended": ended}
 
 
 def _started(folder: Folder) -> dict[str, dict[str, Any]]:
     """Everything that `up` has started."""
-    try:
-        started = json.loads((folder.path / PROCESSES).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return started if isinstance(started, dict) else {}
+    return read_json(folder.path / PROCESSES) or {}
 
 
 def _running(folder: Folder) -> dict[str, int]:

@@ -3,14 +3,9 @@
 Light on purpose: the process that Flower starts for every message imports this and not JAX.
 """
 
-import io
-import json
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from fedrl.errors import FedrlError
-from fedrl.files import Arrays, as_npz
+from fedrl.files import Arrays
 
 # Before the names of what a correction adds to the model.
 CORRECTION = "correction/"
@@ -69,38 +64,3 @@ class Refusal:
     """Why an agent does not answer."""
 
     reason: str
-
-
-Message = Instruction | Answer | Refusal
-# Messages by name, and which of their fields holds arrays.
-KINDS: dict[str, type[Message]] = {
-    "instruction": Instruction,
-    "answer": Answer,
-    "refusal": Refusal,
-}
-ARRAYS = {"instruction": "model", "answer": "shared"}
-LEAF = "leaf:"
-
-
-def to_bytes(message: Message) -> bytes:
-    """For a socket or a file; without pickles, so that reading cannot run anything."""
-    kind = next(name for name, cls in KINDS.items() if isinstance(message, cls))
-    plain = {"kind": kind, **vars(message)}
-    leaves = plain.pop(ARRAYS[kind]) if kind in ARRAYS else {}
-    named = {f"{LEAF}{name}": leaf for name, leaf in leaves.items()}
-    return bytes(as_npz({"header": np.array(json.dumps(plain)), **named}))
-
-
-def from_bytes(content: bytes) -> Message:
-    """What `to_bytes` made bytes of."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            plain = json.loads(str(file["header"]))
-            named = [name for name in file.files if name.startswith(LEAF)]
-            leaves = {name.removeprefix(LEAF): file[name] for name in named}
-        kind = plain.pop("kind")
-        if kind in ARRAYS:
-            plain[ARRAYS[kind]] = leaves
-        return KINDS[kind](**plain)
-    except Exception as error:
-        raise FedrlError(f"not a message of ours: {error}") from None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,8 +18,8 @@ import psutil
 from fedrl.errors import FedrlError
 from fedrl.network.deployment import LOOPBACK
 
-# Seconds a program has to leave when asked to.
-GRACE = 10.0
+# Seconds a program has to leave when asked to, and to begin its work.
+GRACE, PATIENCE = 10.0, 120.0
 PR_SET_PDEATHSIG = 1
 # How we are told to end.
 TOLD = (signal.SIGTERM, signal.SIGINT)
@@ -32,13 +32,12 @@ def where(name: str) -> str | None:
 
 def program(name: str) -> str:
     """Where a program of Flower's is."""
-    found = where(name)
-    if found is None:
-        raise FedrlError(
-            f"{name} is missing: a federation over a network needs Flower, "
-            "`pip install 'fedrl[flower]'`"
-        )
-    return found
+    if found := where(name):
+        return found
+    raise FedrlError(
+        f"{name} is missing: a federation over a network needs Flower, "
+        "`pip install 'fedrl[flower]'`"
+    )
 
 
 def _path() -> str:
@@ -63,7 +62,7 @@ def start(
     env: Mapping[str, str] | None = None,
     *,
     outlives: bool = False,
-) -> "subprocess.Popen[bytes]":
+) -> subprocess.Popen[bytes]:
     """Start a program whose output goes to a file; it dies with us unless it `outlives`."""
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -104,42 +103,24 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-class Descendants:
-    """Long-lived programs that one of ours starts, directly or not, and does not look after."""
-
-    # Seconds between two looks, which go over all processes of the machine.
-    EVERY = 1.0
-
-    def __init__(self, process: "subprocess.Popen[bytes]", names: Sequence[str]) -> None:
-        self._above, self._names = psutil.Process(process.pid), set(names)
-        self._seen: dict[psutil.Process, str] = {}
-        self._next = time.monotonic()
-
-    def ended(self) -> str | None:
-        """The name of one that ran and runs no longer."""
-        if time.monotonic() < self._next:
-            return None
-        self._next = time.monotonic() + self.EVERY
-        with suppress(psutil.NoSuchProcess):  # its owner notices
-            for process in self._above.children(recursive=True):
-                with suppress(psutil.Error):
-                    # An interpreter and its script, or the program itself.
-                    words = {Path(word).name for word in process.cmdline()[:2]}
-                    for name in words & self._names:
-                        self._seen[process] = name
-        return next((name for process, name in self._seen.items() if not runs(process)), None)
-
-    def seen(self, name: str) -> bool:
-        """Whether a program of this name has been there."""
-        return name in self._seen.values()
+def started_by(process: subprocess.Popen[bytes], names: Sequence[str]) -> dict[str, psutil.Process]:
+    """Programs by name that one of ours has started, directly or not."""
+    found: dict[str, psutil.Process] = {}
+    with suppress(psutil.NoSuchProcess):  # its owner notices
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                # An interpreter and its script, or the program itself.
+                words = {Path(word).name for word in one.cmdline()[:2]}
+                found |= dict.fromkeys(words.intersection(names), one)
+    return found
 
 
-def name_of(process: "subprocess.Popen[bytes]") -> str:
+def name_of(process: subprocess.Popen[bytes]) -> str:
     """Of the program."""
     return Path(str(process.args[0])).name  # type: ignore[index]
 
 
-def stop(*processes: "subprocess.Popen[bytes]") -> None:
+def stop(*processes: subprocess.Popen[bytes]) -> None:
     """Ask programs and all they have started to leave; make them if they do not."""
     for process in processes:
         # Once: to Flower's programs a second time means at once.
@@ -152,7 +133,7 @@ def stop(*processes: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def stop_at_last(*processes: "subprocess.Popen[bytes]") -> None:
+def stop_at_last(*processes: subprocess.Popen[bytes]) -> None:
     """The same as the last thing we do: nobody can interrupt it."""
     for number in TOLD:
         signal.signal(number, signal.SIG_IGN)
@@ -182,10 +163,8 @@ def until_told() -> Iterator[None]:
 
 def free_port() -> int:
     """A port of the loopback that nobody uses at the moment."""
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        port: int = one.getsockname()[1]
-        return port
+    with socket.create_server((LOOPBACK, 0)) as one:
+        return int(one.getsockname()[1])
 
 
 def refuse_if_taken(port: int, host: str, what: str) -> None:
@@ -201,18 +180,24 @@ def refuse_if_taken(port: int, host: str, what: str) -> None:
             ) from None
 
 
-def wait_for_port(
-    port: int, process: "subprocess.Popen[bytes]", log: Path, patience: float
-) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a program listens on the loopback."""
-    until = time.monotonic() + patience
-    while True:
-        if process.poll() is not None:
-            raise FedrlError(f"{name_of(process)} ended at once: see {log}")
-        with socket.socket() as one:
-            one.settimeout(1)
-            if one.connect_ex((LOOPBACK, port)) == 0:
-                return
-        if time.monotonic() > until:
-            raise FedrlError(f"nothing listens on port {port} after {patience:g} s: see {log}")
+
+    def settled() -> bool:
+        with suppress(OSError):
+            socket.create_connection((LOOPBACK, port), 1).close()
+            return True
+        return process.poll() is not None
+
+    if not until(settled, PATIENCE):
+        raise FedrlError(f"nothing listens on port {port} after {PATIENCE:g} s: see {log}")
+    if process.poll() is not None:
+        raise FedrlError(f"{name_of(process)} ended at once: see {log}")
+
+
+def until(condition: Callable[[], bool], patience: float) -> bool:
+    """Wait for something; whether it came in so many seconds."""
+    end = time.monotonic() + patience
+    while not (there := condition()) and time.monotonic() < end:
         time.sleep(0.1)
+    return there

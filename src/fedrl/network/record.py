@@ -1,23 +1,37 @@
 """What a federation leaves on the server's disk: an ordinary run directory, and its status."""
 
+import csv
+import io
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from fedrl.counting import round_name
 from fedrl.files import Arrays, kept_name, write_atomically
 from fedrl.network.exchange import Exchange
 from fedrl.network.messages import Answer
-from fedrl.network.missed import COST_COLUMNS, COSTS, Missed, read_missed, write_missed
 from fedrl.network.server_side import Planned, ServerSide
 from fedrl.runs import metrics
 from fedrl.runs.tracking import tracked
 from fedrl.trackers.tracker import Tracker
 
 TRAINING = "training"
+# What rounds cost, and who missed them.
+MISSED, COSTS = "missed.csv", "communication.csv"
+COST_COLUMNS = "round,answers,bytes_sent,bytes_received,seconds,longest_computation,aggregation"
+
+
+class Missed(NamedTuple):
+    """An agent whose answer a round did without."""
+
+    round: int
+    agent: int
+    why: str
 
 
 class Record:
@@ -27,7 +41,6 @@ class Record:
         self._side, self._status = side, status
         self.directory = side.directory(runs)
         self.path = self.directory.path
-        self.experiment = side.experiment.digest
         # Agents keep a state for each training.
         self.training = kept_name(self.path / TRAINING)
         # What everybody knows is not kept as measured (see `experiment.metrics`).
@@ -70,18 +83,24 @@ class Record:
         for agent, answer in answers.items():
             told = self._told["agents"].setdefault(str(agent), {})
             told |= {"round": planned.number, **answer.metrics}
-        self._lose(planned.number, exchange.lost)
+        # Of a round that is done again after a kill, those who missed it now.
+        before = read_missed(self.path)
+        missed = [one for one in before if one.round < planned.number]
+        missed += [Missed(planned.number, *lost) for lost in sorted(exchange.lost.items())]
+        if missed != before:
+            write_missed(self.path, missed)
         sent, received, whole = exchange.sent, exchange.received, waiting + aggregation
         compute = max((a.metrics.get("seconds", 0.0) for a in answers.values()), default=0.0)
         costs = (planned.number, len(answers), sent, received, whole, compute, aggregation)
         # A round that is done again after a kill has two rows.
         file, row = self.path / COSTS, ",".join(f"{x:.9g}" for x in costs)
-        before = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
-        write_atomically(file, before + f"{row}\n".encode())
+        known = file.read_bytes() if file.exists() else f"{COST_COLUMNS}\n".encode()
+        write_atomically(file, known + f"{row}\n".encode())
         done = planned.number if planned.E else planned.number - 1
         total = self._told["bytes"]["total"] + sent + received
         self._write(
             done=done,
+            lost=[one._asdict() for one in missed],
             bytes={"sent": sent, "received": received, "total": total},
             seconds={
                 "round": whole,
@@ -95,15 +114,6 @@ class Record:
     def kept(self, planned: Planned, why: str) -> None:
         """A round leaves the model as it was."""
         self._told["kept"].append({"round": planned.number, "why": why})
-
-    def _lose(self, number: int, lost: Mapping[int, str]) -> None:
-        """Keep who missed a round; one that is done again counts once."""
-        before = read_missed(self.path)
-        missed = [one for one in before if one.round < number]
-        missed += [Missed(number, agent, why) for agent, why in sorted(lost.items())]
-        if missed != before:
-            write_missed(self.path, missed)
-        self._told["lost"] = [one._asdict() for one in missed]
 
     def evaluation(
         self,
@@ -162,3 +172,45 @@ def _place(name: str, agent: int) -> tuple[str | None, str, str]:
     if name in (metrics.LOSS, metrics.EXPLORED, metrics.UPDATES):
         return str(agent), metrics.LEARNING, name
     return None, "", ""
+
+
+def read_missed(run: Path) -> list[Missed]:
+    """What a run directory says; nothing in those of one process."""
+    try:
+        text = (run / MISSED).read_text("utf-8")
+    except FileNotFoundError:
+        return []
+    rows = csv.DictReader(io.StringIO(text))
+    return [Missed(int(row["round"]), int(row["agent"]), row["why"]) for row in rows]
+
+
+def write_missed(run: Path, missed: Iterable[Missed]) -> None:
+    """Write all of them."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([Missed._fields, *missed])
+    write_atomically(run / MISSED, text.getvalue().encode())
+
+
+def missed_in_words(missed: Sequence[Missed], rounds: int) -> list[str]:
+    """A sentence for each agent and reason: `agent 1 missed rounds 2-5, 9 (it has gone)`."""
+    by_agent = sorted(missed, key=lambda one: (one.agent, one.why, one.round))
+    return [
+        f"agent {agent} missed {rounds_in_words([one.round for one in group], rounds)} ({why})"
+        for (agent, why), group in groupby(by_agent, lambda one: (one.agent, one.why))
+    ]
+
+
+def rounds_in_words(numbers: Sequence[int], rounds: int) -> str:
+    """`rounds 2-5, 9 and the last evaluation`, from ascending numbers."""
+    trained = [number for number in numbers if number <= rounds]
+    # Neighbours differ from their places by the same number.
+    spans = [
+        [number for _, number in span]
+        for _, span in groupby(enumerate(trained), lambda pair: pair[1] - pair[0])
+    ]
+    words = ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
+    parts = [f"round{'s' if len(trained) > 1 else ''} {words}"] if trained else []
+    if len(trained) < len(numbers):
+        parts.append(round_name(numbers[-1], rounds))
+    return " and ".join(parts)

@@ -6,9 +6,11 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import tomli_w
 
 from fedrl.errors import FedrlError
@@ -17,19 +19,20 @@ from fedrl.network import nginx
 from fedrl.network.deployment import LOOPBACK, Deployment, Folder
 from fedrl.network.experiments import refuse_quorum
 from fedrl.network.processes import (
-    Descendants,
+    PATIENCE,
     environment,
     name_of,
     program,
     refuse_if_taken,
+    runs,
     start,
+    started_by,
     stop_at_last,
     until_told,
     wait_for_port,
 )
 from fedrl.trackers.available import trackers_named
 
-PATIENCE = 120.0
 CONNECTION = "federation"
 # Programs of Flower's that the SuperLink starts: the second runs our rounds.
 EXECUTOR, SERVER_APP = "flower-superexec", "flwr-serverapp"
@@ -71,7 +74,7 @@ def serve(
         try:
             log = server / "superlink.log"
             running.append(start(_superlink(server, deployment), log, env))
-            wait_for_port(deployment.control_port, running[-1], log, PATIENCE)
+            wait_for_port(deployment.control_port, running[-1], log)
             _configure(home, server, deployment)
             nodes = _registered(server, env)
             # The door opens last: agents that come before they are known are turned away.
@@ -81,7 +84,7 @@ def serve(
                 conf = nginx.configuration(deployment, nginx.model_size(experiment), keys)
                 (server / CONF).write_text(conf)
                 running.append(start([proxy, "-p", str(server), "-c", CONF], log))
-                wait_for_port(deployment.port, running[-1], log, PATIENCE)
+                wait_for_port(deployment.port, running[-1], log)
             write_atomically(server / NODES, json.dumps(nodes).encode())
             run_config = f"server={json.dumps(str(server))}"
             _flwr(["run", str(server / "app"), CONNECTION, "--run-config", run_config], env)
@@ -126,10 +129,9 @@ def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
     """One of Flower's commands, and what it says."""
     command = [program("flwr"), *arguments, "--format", "json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
-    try:
-        told: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        told = {}
+    told: dict[str, Any] = {}
+    with suppress(ValueError):
+        told = json.loads(done.stdout)
     if not told.get("success"):
         why = told.get("error-message") or done.stderr.strip() or done.stdout.strip()
         raise FedrlError(f"flwr {' '.join(arguments[:2])} failed: {why}")
@@ -138,18 +140,21 @@ def _flwr(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
 
 def _watch(
     folder: Folder,
-    children: "list[subprocess.Popen[bytes]]",
+    children: list[subprocess.Popen[bytes]],
     tell: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Until the training has ended."""
     before = None
     # The SuperLink starts these and carries on without them.
-    below, until = Descendants(children[0], (EXECUTOR, SERVER_APP)), time.monotonic() + PATIENCE
+    names, below = (EXECUTOR, SERVER_APP), dict[str, psutil.Process]()
+    until = time.monotonic() + PATIENCE
     while True:
+        if len(below) < len(names):
+            below = started_by(children[0], names) | below
         # Before the status is read: a training that ends well says so first.
-        ended = below.ended()
-        late = not below.seen(SERVER_APP) and time.monotonic() > until
-        status = read_status(folder)
+        ended = next((name for name, one in below.items() if not runs(one)), None)
+        late = SERVER_APP not in below and time.monotonic() > until
+        status = read_json(folder.status)
         if status is not None and status != before:
             tell(status)
             before = status
@@ -165,10 +170,10 @@ def _watch(
         time.sleep(0.2)
 
 
-def read_status(folder: Folder) -> dict[str, Any] | None:
-    """What the training last said of itself."""
+def read_json(file: Path) -> dict[str, Any] | None:
+    """What a file of ours says, if it is there and whole."""
     try:
-        status: dict[str, Any] = json.loads(folder.status.read_bytes())
+        content = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return status
+    return content if isinstance(content, dict) else None

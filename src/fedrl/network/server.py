@@ -1,21 +1,22 @@
-"""A server in the middle of a training: what it asks, how it checks, steps and saves."""
+"""A server in the middle of a training: send the model, wait for offers, step, save; again."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import nan
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.files import Array, Arrays
 from fedrl.network.agent_client import like, model_only, named
 from fedrl.network.deployment import Deployment
-from fedrl.network.exchange import Exchange, Transport
+from fedrl.network.exchange import SILENT, Exchange, Transport
 from fedrl.network.messages import Answer, Instruction
 from fedrl.network.record import Record
-from fedrl.network.server_side import Arrived, Planned, ServerSide
+from fedrl.network.server_side import Planned, ServerSide
 from fedrl.network.validation import why_not_answer
 from fedrl.runs import checkpoint
 from fedrl.strategies.corrections import Broadcast
@@ -25,19 +26,6 @@ from fedrl.trees import refilled
 POLL = 0.1
 
 
-class Underway(NamedTuple):
-    """Asynchronous rounds: the instruction that each agent works on; agents first."""
-
-    round: Array
-    """Its number: that of the first round which can use the answer."""
-    received: Broadcast
-    """The model in it."""
-    evaluate: Array
-    """Whether it asks for an evaluation."""
-    evaluated: Array
-    """The latest round that began with an evaluation the agent was asked for; 0: none."""
-
-
 class Progress(NamedTuple):
     """What a server knows of its training from round to round; a checkpoint has all of it."""
 
@@ -45,11 +33,14 @@ class Progress(NamedTuple):
     counted: Array
     """The last round that used each agent's offer; 0: none yet."""
     underway: Any = ()
-    """`Underway`; nothing where the server waits for all agents of a round."""
+    """What each agent works on, where the server does not wait for all agents of a round."""
 
 
 class Server:
-    """Made again on the same folder, it goes on where an earlier process got."""
+    """Rounds that wait for all agents that take part; for a quorum of them, after a deadline.
+
+    Made again on the same folder, it goes on where an earlier process got.
+    """
 
     def __init__(
         self,
@@ -62,17 +53,87 @@ class Server:
     ) -> None:
         self.side, self.transport, self.record = side, transport, record
         self.deployment, self.log, self.clock = deployment, log, clock
-        self.exchange = Exchange(transport, self._wrong, log)
+        self.exchange = Exchange(transport, self._wrong, log, clock)
         self.done, self.objectives = 0, list[Array]()
-        first, nothing = side.begin(), np.zeros(side.agents, np.int64)
-        self.progress, self._first = Progress(first, nothing), named(first.sent)
-        if side.experiment.timing.arrivals:
-            received = jax.tree.map(lambda leaf: np.stack([leaf] * side.agents), first.sent)
-            underway = Underway(nothing, received, nothing.astype(bool), nothing)
-            self.progress = self.progress._replace(underway=underway)
-            self.assign(range(side.agents), 1)
+        self.progress = Progress(side.begin(), np.zeros(side.agents, np.int64))
+        self._first = named(self.progress.server.sent)
         self._gathered = False
+        self.begin()
         self._restore()
+
+    def begin(self) -> None:
+        """Before the first round."""
+
+    def train(self) -> None:
+        """All rounds that are left, and the final model."""
+        for planned in self.side.rounds[self.done :]:
+            self.round(planned)
+        self.record.finish(self.side.models(self.progress.server))
+
+    def round(self, planned: Planned) -> None:
+        """One round."""
+        start, record, state = self.clock(), self.record, self.progress.server
+        record.status(planned, self.transport.present())
+        held_out = self.side.held_out(state, planned.trained) if planned.evaluate else {}
+        everybody = set(range(self.side.agents))
+        workers = set(self.side.takes_part(planned.number)) if planned.E else everybody
+        needed = min(self.deployment.quorum or len(workers) // 2 + 1, len(workers))
+        # Who does not take part is asked only for an evaluation.
+        self._ask(planned, workers, everybody if planned.evaluate else workers, needed)
+        self._collect(planned, workers, needed)
+        answers = dict(self.exchange.answers)
+        if planned.evaluate:
+            record.evaluation(planned, answers, held_out)
+            self._hear(answers)
+        waited = self.clock()
+        if planned.E:
+            offers = {i: answers[i] for i in workers & set(answers)}
+            self.step(planned, offers, dict.fromkeys(offers, (state.sent, planned.number)))
+        self.close(planned, answers, start, waited)
+
+    def _ask(self, planned: Planned, workers: set[int], wanted: set[int], needed: int) -> None:
+        """Send instructions to all who are there, once enough of them are."""
+        here, model = self.gather(planned, workers, needed), named(self.progress.server.sent)
+        for agent in sorted(wanted - set(here)):
+            self.exchange.lost[agent] = "it was not there"
+            self.log(f"round {planned.number}: agent {agent} is not there")
+        self.exchange.ask(
+            {
+                agent: self.instruction(
+                    agent, planned, model, works=agent in workers, evaluate=planned.evaluate
+                )
+                for agent in wanted & set(here)
+            }
+        )
+
+    def _collect(self, planned: Planned, workers: set[int], needed: int) -> None:
+        """Take what the agents say, until the deadline."""
+        exchange, start = self.exchange, self.clock()
+        latest = start
+        while exchange.open:
+            if exchange.collect():
+                latest = self.clock()
+            here = exchange.ask_again()
+            if self.clock() > start + self.deployment.deadline:
+                exchange.give_up("it did not answer before the deadline")
+            elif len(workers & set(exchange.answers)) >= needed:
+                # Silent ones have had twice the time that the others took.
+                twice = self.clock() > 2 * latest - start
+                silent = all(exchange.silent[agent] >= SILENT for agent in exchange.open)
+                if not exchange.open & set(here):
+                    exchange.give_up("it has gone")
+                elif twice and silent:
+                    why = f"it missed {SILENT} rounds before, and the others have answered"
+                    exchange.give_up(why)
+            if exchange.open:
+                self.wait(planned, here)
+        valid = workers & set(exchange.answers)
+        if len(valid) < needed:
+            raise FedrlError(
+                f"round {planned.number} has {count(len(valid), 'valid answers')} and needs "
+                f"{needed} ({exchange.reasons() or 'nobody was there'}). Nothing was changed: "
+                "start the server again to try this round again"
+            )
 
     def instruction(
         self, agent: int, planned: Planned, model: Arrays, *, works: bool, evaluate: bool
@@ -80,7 +141,7 @@ class Server:
         """What an agent is to do with a model."""
         return Instruction(
             training=self.record.training,
-            experiment=self.record.experiment,
+            experiment=self.side.experiment.digest,
             round=planned.number,
             E=planned.E if works else 0,
             trained=planned.trained,
@@ -110,43 +171,23 @@ class Server:
             self.log(f"round {planned.number}: {why}")
             self.record.kept(planned, why)
             return
-        arrived = {
-            agent: Arrived(like(side.offered, answer.shared), *begun[agent])
-            for agent, answer in answers.items()
-        }
-        server = side.step(self.progress.server, arrived, planned.number, asked)
+        offers = {agent: like(side.offered, answer.shared) for agent, answer in answers.items()}
+        server = side.step(self.progress.server, offers, begun, planned.number, asked)
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server)):
             raise FedrlError(
                 f"round {planned.number} has made a model with values that are not finite: the "
                 "training has diverged. Lower the step sizes, and begin a new one"
             )
         counted = self.progress.counted.copy()
-        for agent, one in arrived.items():
-            counted[agent] = one.round
+        for agent in answers:
+            _, counted[agent] = begun[agent]
         self.progress = self.progress._replace(server=server, counted=counted)
 
-    def assign(self, agents: Iterable[int], number: int, answered: Iterable[int] = ()) -> None:
-        """Agents are to begin with the model of round `number`; some had answered before."""
-        which, under = np.array(list(agents), int), self.progress.underway
-        due = max((x.number for x in self.side.rounds[:number] if x.evaluate), default=0)
-        owed = under.evaluate & ~np.isin(np.arange(self.side.agents), list(answered))
-
-        def put(all: Array, new: Any) -> Array:
-            after = all.copy()
-            after[which] = new
-            return after
-
-        underway = Underway(
-            round=put(under.round, number),
-            received=jax.tree.map(put, under.received, self.progress.server.sent),
-            evaluate=put(under.evaluate, (owed | (under.evaluated < due))[which]),
-            evaluated=put(under.evaluated, due),
-        )
-        self.progress = self.progress._replace(underway=underway)
-
-    def hear(self, objectives: Mapping[int, float]) -> None:
+    def _hear(self, answers: Mapping[int, Answer]) -> None:
         """Keep what agents say that the model is worth, if any of them does."""
-        told = np.array([objectives.get(agent, nan) for agent in range(self.side.agents)])
+        told = np.full(self.side.agents, nan)
+        for agent, answer in answers.items():
+            told[agent] = answer.metrics.get("objective", nan)
         if not np.isnan(told).all():
             self.objectives.append(told)
 
@@ -154,13 +195,15 @@ class Server:
         """Write a checkpoint after a round."""
         told = np.reshape(self.objectives, (-1, self.side.agents))
         leaves = [told, *(np.asarray(leaf) for leaf in jax.tree.leaves(self.progress))]
-        folder, digest = self.record.directory.checkpoints, self.record.experiment
+        folder, digest = self.record.directory.checkpoints, self.side.experiment.digest
         checkpoint.save(folder, digest, planned.number, planned.trained + planned.E, leaves)
 
     def close(
         self, planned: Planned, answers: Mapping[int, Answer], start: float, waited: float
     ) -> None:
-        """A round is over, which has begun at `start` and waited until `waited`."""
+        """Keep what came of a round, which has begun at `start` and waited until `waited`."""
+        if planned.E:
+            self.save(planned)
         exchange, self.done = self.exchange, planned.number
         aggregation = self.clock() - waited
         self.record.round(planned, answers, exchange, waited - start, aggregation)
@@ -204,7 +247,7 @@ class Server:
         """Go on from the newest good checkpoint."""
         for file in reversed(checkpoint.checkpoints(self.record.directory.checkpoints)):
             try:
-                done, _, (objectives, *leaves) = checkpoint.load(file, self.record.experiment)
+                done, _, (objectives, *leaves) = checkpoint.load(file, self.side.experiment.digest)
                 progress = refilled(self.progress, leaves)
                 if objectives.shape[1:] != (self.side.agents,) or progress is None:
                     raise FedrlError(f"{file} has arrays of other shapes than this experiment")

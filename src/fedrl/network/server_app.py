@@ -12,6 +12,7 @@ from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from fedrl.errors import FedrlError
+from fedrl.network.asynchronous import server_for
 from fedrl.network.deployment import Folder
 from fedrl.network.flower_records import asking, size, told
 from fedrl.network.kinds import server_of
@@ -19,8 +20,6 @@ from fedrl.network.messages import Answer, Instruction, Refusal
 from fedrl.network.processes import leave_with
 from fedrl.network.record import Record
 from fedrl.network.serve import NODES, SERVER, TRACK
-from fedrl.network.server import Server
-from fedrl.network.server_loop import train
 from fedrl.network.validation import shown
 from fedrl.trackers.available import trackers_named
 
@@ -116,7 +115,7 @@ def main(grid: Grid, context: Context) -> None:
     trackers = trackers_named(os.environ.get(TRACK, "").split())
     try:
         with record.tracked(trackers, log):
-            train(Server(side, transport, record, deployment, log))
+            server_for(side)(side, transport, record, deployment, log).train()
     except Exception as error:
         log(f"the training ends: {error}")
         record.failed(str(error) if isinstance(error, FedrlError) else repr(error))

@@ -36,15 +36,6 @@ class Planned(NamedTuple):
     """Whether the agents first evaluate the model they are sent."""
 
 
-class Arrived(NamedTuple):
-    """What an agent offers, and what it had been sent."""
-
-    offer: Offer
-    received: Broadcast
-    round: int
-    """The round in which it was."""
-
-
 class ServerSide(ABC):
     """What the server of an experiment does, whatever brings the messages; states hold NumPy."""
 
@@ -87,16 +78,23 @@ class ServerSide(ABC):
         return list(range(self.agents))
 
     def step(
-        self, state: ServerState, arrived: Mapping[int, Arrived], number: int, asked: int
+        self,
+        state: ServerState,
+        offered: Mapping[int, Offer],
+        begun: Mapping[int, tuple[Broadcast, int]],
+        number: int,
+        asked: int,
     ) -> ServerState:
-        """The server after round `number`, in which so many agents were asked."""
-        experiment, agents = self.experiment, sorted(arrived)
-        begun = [arrived[agent] for agent in agents]
+        """The server after round `number`, in which so many agents were asked.
+
+        `begun` says what each agent had received, and in which round.
+        """
+        experiment, agents = self.experiment, sorted(offered)
         with jax.enable_x64(self.wide):
-            offers = stacked(one.offer for one in begun)
+            offers = stacked(offered[agent] for agent in agents)
             if experiment.timing.arrivals:
-                received = stacked(one.received for one in begun)
-                stale = jnp.array([number - one.round for one in begun])
+                received = stacked(begun[agent][0] for agent in agents)
+                stale = jnp.array([number - begun[agent][1] for agent in agents])
                 offers = rebased(offers, received, stale, state.sent, experiment.timing.staleness)
             communication = Communication(
                 before=state.sent.model if self.sends_first else None,
@@ -112,7 +110,13 @@ class ServerSide(ABC):
                     aggregate=partial(experiment.aggregator.at_server, asked=asked),
                 )
             )
-            return after
+            if experiment.strategy.averages:
+                return after
+            return after._replace(sent=after.sent._replace(model=self.nearest(after.sent.model)))
+
+    def nearest(self, model: Any) -> Any:
+        """The model nearest to one that the server has come to and that may mean nothing."""
+        return model
 
     @abstractmethod
     def largest_change(self, planned: Planned, before: Arrays) -> float | None:

@@ -3,28 +3,29 @@
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 
+from flwr.app import RecordDict
+
 from fedrl.errors import FedrlError
-from fedrl.network.messages import Answer, Instruction, Refusal, from_bytes, to_bytes
+from fedrl.network.flower_records import asked, from_bytes, telling, to_bytes
+from fedrl.network.messages import Answer, Instruction, Refusal
 
 SOCKET = "worker.sock"
 # Bytes of a message, at most: more than any model we know takes.
 _LARGEST = 1 << 34
 
 
-def ask_worker(folder: Path, instruction: Instruction) -> Answer | Refusal | None:
+def ask_worker(folder: Path, instruction: RecordDict) -> RecordDict | None:
     """What the worker answers; None if there is none, or it dies over it."""
     try:
         with _in(folder), Client(SOCKET, "AF_UNIX") as connection:
             connection.send_bytes(to_bytes(instruction))
-            answer = _received(connection)
+            return from_bytes(connection.recv_bytes(_LARGEST))
     except (OSError, EOFError):
         return None
-    assert not isinstance(answer, Instruction)
-    return answer
 
 
 def listen(folder: Path) -> socket.socket:
@@ -45,25 +46,19 @@ def serve(listening: socket.socket, answer: Callable[[Instruction], Answer]) -> 
     """Answer one instruction after the other, for ever."""
     while True:
         accepted, _ = listening.accept()
-        with Connection(accepted.detach()) as connection:
-            try:
-                asked = _received(connection)
-                assert isinstance(asked, Instruction)
-                connection.send_bytes(to_bytes(_answered(answer, asked)))
-            except (OSError, EOFError, FedrlError):
-                continue  # whoever asked is gone, or does not speak our language
+        # Whoever asked may be gone, or not speak our language.
+        with suppress(OSError, EOFError, FedrlError), Connection(accepted.detach()) as connection:
+            instruction = asked(from_bytes(connection.recv_bytes(_LARGEST)))
+            connection.send_bytes(to_bytes(telling(_answered(answer, instruction))))
 
 
-def _answered(answer: Callable[[Instruction], Answer], asked: Instruction) -> Answer | Refusal:
+def _answered(
+    answer: Callable[[Instruction], Answer], instruction: Instruction
+) -> Answer | Refusal:
     try:
-        return answer(asked)
+        return answer(instruction)
     except Exception as error:
         return Refusal(str(error) if isinstance(error, FedrlError) else repr(error))
-
-
-# Bytes and not objects: reading those would run what they say.
-def _received(connection: "Connection[bytes, bytes]") -> Instruction | Answer | Refusal:
-    return from_bytes(connection.recv_bytes(_LARGEST))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from fedrl.errors import FedrlError
 from fedrl.network.client_app import app
 from fedrl.network.processes import leave_with
-from fedrl.network.runtime import Runtime
+from fedrl.network.supernode import Runtime
 
 # Seconds between looks for a message.
 POLL = 0.2

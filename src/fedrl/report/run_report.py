@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedrl.counting import count
-from fedrl.network.missed import missed_in_words, read_missed
+from fedrl.network.record import missed_in_words, read_missed
 from fedrl.report.arms import (
     OWN,
     SPLITS,

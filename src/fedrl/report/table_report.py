@@ -10,7 +10,7 @@ from rich.box import SIMPLE
 from rich.console import RenderableType
 
 from fedrl.counting import count
-from fedrl.network.missed import missed_in_words, read_missed, rounds_in_words
+from fedrl.network.record import missed_in_words, read_missed, rounds_in_words
 from fedrl.report.figures import COLOURS, panels, tidy
 from fedrl.report.html.costs import costs_section
 from fedrl.report.html.lines import Line

@@ -7,8 +7,8 @@ import jax
 
 from fedrl.errors import FedrlError
 from fedrl.network.experiments import AnyExperiment
-from fedrl.network.kinds import kind_of
-from fedrl.network.missed import COST_COLUMNS, COSTS
+from fedrl.network.kinds import first_agent
+from fedrl.network.record import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table
@@ -38,7 +38,7 @@ class Costs(NamedTuple):
 
 def shared_size(experiment: AnyExperiment) -> tuple[int, int]:
     """Parameters that an agent is sent and sends, and their bytes, with what a correction adds."""
-    leaves = jax.tree.leaves(kind_of(experiment).first_agent(experiment).sent)
+    leaves = jax.tree.leaves(first_agent(experiment).sent)
     return sum(x.size for x in leaves), sum(x.size * x.dtype.itemsize for x in leaves)
 
 

@@ -6,7 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from fedrl.counting import count
-from fedrl.network.missed import missed_in_words, read_missed
+from fedrl.network.record import missed_in_words, read_missed
 from fedrl.report.arms import OWN
 from fedrl.runs.metrics import HELD_OUT, TRAIN
 from fedrl.runs.run import Run

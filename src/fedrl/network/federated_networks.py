@@ -1,9 +1,10 @@
-"""One agent in a simulated environment: the local engine's client, for a federation of one."""
+"""Federations of DQNAvg, DDPGAvg and their like: a simulated agent, and the server."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from math import sqrt
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -13,14 +14,17 @@ import numpy as np
 from fedrl.engine.agent import Seen, offer, untrained
 from fedrl.engine.client import Client
 from fedrl.engine.divergence import Diverged
-from fedrl.engine.state import Environments, Federation
+from fedrl.engine.local_engine import LocalEngine
+from fedrl.engine.plan import plan
+from fedrl.engine.state import Environments, Federation, server_keys
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.timing import Timing
-from fedrl.files import Array
-from fedrl.network.agent_client import REPLICATE
+from fedrl.files import Array, Arrays
+from fedrl.network.agent_client import REPLICATE, named
+from fedrl.network.server_side import Planned, ServerSide
 from fedrl.strategies.corrections import Broadcast, Offer
-from fedrl.strategies.strategy import PLAIN
+from fedrl.strategies.strategy import PLAIN, ServerState
 from fedrl.trees import refilled
 
 
@@ -47,18 +51,14 @@ class SimulatedClient:
 
     @cached_property
     def theta(self) -> Array:
-        """The agent's environment."""
+        """The agent's environment, with an axis of one agent in front."""
         if self._given is not None:
-            return self._given
-        return np.asarray(_thetas(self._client, REPLICATE)[self.agent])
-
-    @property
-    def _theta(self) -> Array:
-        return self.theta[None]
+            return self._given[None]
+        return np.asarray(_thetas(self._client, REPLICATE))[self.agent : self.agent + 1]
 
     @cached_property
     def _environment(self) -> Environments:
-        return _environments(self._client, REPLICATE, self._theta, np.array([self.agent]))
+        return _environments(self._client, REPLICATE, self.theta, np.array([self.agent]))
 
     @cached_property
     def _first(self) -> Any:
@@ -68,21 +68,18 @@ class SimulatedClient:
 
     def _without_numbers(self, function: Callable[[Any], Any]) -> Any:
         """What a function makes of the agent's first parameters."""
-        params = jax.eval_shape(self._client.first_params, REPLICATE)
-        return jax.eval_shape(lambda params: function(one(params)), params)
+        return jax.eval_shape(lambda: function(one(self._client.first_params(REPLICATE))))
 
     @cached_property
     def sent(self) -> Broadcast:
-        sent: Broadcast = self._without_numbers(self.sent_first)
-        return sent
+        return cast(Broadcast, self._without_numbers(self.sent_first))
 
     @cached_property
     def offered(self) -> Offer:
-        experiment = self.experiment
-        offered: Offer = self._without_numbers(
-            lambda x: offer(experiment, untrained(experiment, x))
-        )
-        return offered
+        def begun(params: Any) -> Offer:
+            return offer(self.experiment, untrained(self.experiment, params))
+
+        return cast(Offer, self._without_numbers(begun))
 
     def sent_first(self, params: Any) -> Broadcast:
         """What a server sends whose agents have these parameters."""
@@ -98,10 +95,12 @@ class SimulatedClient:
 
     def begin(self, received: Broadcast | None) -> Any:
         state = _begun(self._client, self.first(received), self._environment)
-        return state if received is None else _with(state, received)
+        if received is None:
+            return state
+        return state._replace(server=state.server._replace(sent=received))
 
     def receive(self, state: Any, received: Broadcast, counted: bool) -> Any:
-        server = _with(state, received).server
+        server = state.server._replace(sent=received)
         return _received(self._client, state, server, self._environment, jnp.asarray(counted))
 
     def work(self, state: Any, E: int, trained: int, scale: float) -> Any:
@@ -114,15 +113,14 @@ class SimulatedClient:
         return done
 
     def offer(self, state: Any) -> Offer:
-        offers: Offer = one(self._client.offer(state))
-        return offers
+        return cast(Offer, one(self._client.offer(state)))
 
     def evaluate(self, state: Any, trained: int) -> tuple[Any, dict[str, float]]:
         agents = state.agents
         played = _played(
             self._client,
             agents.learned.params,
-            self._theta,
+            self.theta,
             replicate=REPLICATE,
             trained=jnp.int32(trained),
             own=True,
@@ -144,14 +142,84 @@ class SimulatedClient:
         return refilled(shapes, leaves)
 
 
+class ServerOfNetworks(ServerSide):
+    """The server of an experiment with networks."""
+
+    experiment: Experiment
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__(experiment, SimulatedClient(experiment, 0))
+        self.sends_first = experiment.initialisation == "shared"
+        self.evaluated = {leg.trained for leg in plan(experiment) if leg.evaluates}
+        self._engine = LocalEngine(experiment)
+        params = jax.jit(self._engine.first_params)(REPLICATE)
+        first = jax.tree.map(lambda leaf: leaf[0], params)
+        self._shared, self._private = experiment.learner.split(first)
+        self._keys = server_keys(experiment.seed, REPLICATE)
+        self.noise = self._keys.noise
+        self._length = sqrt(sum(float(np.sum(np.square(x))) for x in jax.tree.leaves(self._shared)))
+        # Once: programs are compiled for what they are made of.
+        self._play = jax.jit(self._played)
+
+    def begin(self) -> ServerState:
+        parts = self.experiment.learner.parts(self._shared)
+        begun: ServerState = jax.device_get(self.experiment.strategy.begin(self._shared, parts))
+        return begun
+
+    def takes_part(self, number: int) -> list[int]:
+        return [int(agent) for agent in self._engine.drawn(jnp.int32(number - 1), self._keys)]
+
+    @property
+    def largest_direction(self) -> float | None:
+        return self.experiment.learner.largest_direction
+
+    def largest_change(self, planned: Planned, before: Arrays) -> float | None:
+        """The largest step of a weight in each update, all weights in the same direction."""
+        experiment = self.experiment
+        step = experiment.learner.largest_step
+        if step is None:
+            return None
+        updates = planned.E
+        if experiment.unit == "episodes":
+            updates *= -(-experiment.family.time_limit // experiment.learner.update_every)
+        weights = [leaf for leaf in before.values() if leaf.dtype.kind == "f"]
+        length = step * updates * sqrt(sum(leaf.size for leaf in weights))
+        if planned.number == 1 and not self.sends_first:
+            # Drawn like these: if uniformly, no weight is more than sqrt(3) times the usual away.
+            length += 4 * self._length
+        return length
+
+    def held_out(self, state: ServerState, trained: int) -> dict[str, list[float]]:
+        experiment = self.experiment
+        if not experiment.held_out or experiment.evaluation.where == "own":
+            return {}
+        models = jax.tree.map(lambda leaf: leaf[None], self._model(state))
+        played = jax.device_get(self._play(models, jnp.int32(trained)))
+        names = ("return", "discounted_return")
+        return {n: [float(x) for x in values[0]] for n, values in zip(names, played, strict=True)}
+
+    def models(self, state: ServerState) -> Arrays:
+        """Seeds first, then models, as in a run of one process."""
+        leaves = named(Broadcast(self._model(state)))
+        return {name: leaf[None, None] for name, leaf in leaves.items()}
+
+    def _model(self, state: ServerState) -> Any:
+        """The parameters, with what is private as it is before any training."""
+        return eqx.combine(state.sent.model, self._private)
+
+    def _played(self, models: Any, trained: jax.Array) -> Any:
+        """Returns in the held-out environments, which are numbered after the agents' ones."""
+        replicate, agents = REPLICATE, self.agents
+        theta = self._engine.all_thetas(replicate)[agents:]
+        numbers = agents + jnp.arange(theta.shape[0])
+        return self._engine.play(
+            models, theta, replicate=replicate, trained=trained, numbers=numbers
+        )
+
+
 def one(tree: Any) -> Any:
     """The first agent's entries."""
     return jax.tree.map(lambda leaf: leaf[0], tree)
-
-
-def _with(state: Federation, received: Broadcast) -> Federation:
-    """A state that knows what the server has sent."""
-    return state._replace(server=state.server._replace(sent=received))
 
 
 def _met(seen: Seen) -> dict[str, float]:
