@@ -56,14 +56,12 @@ def compare(
     Figures and a CSV file go to `out`, the first run's `figures` unless given. `html` is a file.
     The values at the end come back: a row for each way to get a policy, a column for each split.
     """
-    from fedrl.report.html.page import write_page
-    from fedrl.report.kinds import report_of
-    from fedrl.report.showing import show
+    from fedrl.report.showing import report_of, show, write_page
 
     found = report_of(runs, metric)
     console = new_console()
     if html is not None:  # first: a file that cannot be written is said before anything else is
-        write_page(runs, Path(html), metric)
+        write_page(found, Path(html))
     show(found, Path(out) if out else runs[0].path / "figures", console)
     if html is not None:
         console.print(f"page: {html}", highlight=False, soft_wrap=True)

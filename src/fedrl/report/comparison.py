@@ -7,8 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedrl.counting import count
-from fedrl.report.csv_file import write_rows
-from fedrl.report.showing import table
+from fedrl.report.tables import table, write_rows
 
 # A standard error published as 0.00 is known to two digits only.
 SMALLEST_PUBLISHED_SE = 0.005

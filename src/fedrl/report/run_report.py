@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -33,7 +32,7 @@ from fedrl.report.html.numbers import as_words, decimal
 from fedrl.report.html.section import Card, Section, Table, style_of
 from fedrl.report.html.sections import curves_section
 from fedrl.report.html.words import PLACES, told
-from fedrl.report.showing import show, table
+from fedrl.report.tables import table
 from fedrl.runs.metrics import RETURN
 from fedrl.runs.run import Run
 
@@ -212,8 +211,3 @@ def _difference_table(arms: Sequence[Arm], splits: Sequence[str]) -> RichTable:
         box=SIMPLE,
         padding=(0, 1, 0, 0),
     )
-
-
-def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
-    """Print the tables; write them and the figures to `folder`."""
-    show(RunReport(runs, metric), folder, console)

@@ -16,8 +16,8 @@ from fedrl.report.html.costs import costs_section
 from fedrl.report.html.lines import Line
 from fedrl.report.html.section import Card, Section, Table, style_of
 from fedrl.report.html.sections import curves_section
-from fedrl.report.showing import table
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
+from fedrl.report.tables import table
 
 if TYPE_CHECKING:
     import pandas as pd

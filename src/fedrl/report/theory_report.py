@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
 
-from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import COLOURS, new_figure, save, tidy
-from fedrl.report.showing import table
+from fedrl.report.tables import table, write_rows
 from fedrl.theory.statements import Statement
 from fedrl.theory.study import GAP_RUNS, ITERATIONS, PERIODS, Study
 

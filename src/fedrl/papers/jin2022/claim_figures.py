@@ -7,9 +7,9 @@ from pathlib import Path
 from fedrl.papers.jin2022.claims import NAMES, Measured
 from fedrl.papers.jin2022.studies import METHODS
 from fedrl.report.arms import OWN, Arm
-from fedrl.report.csv_file import write_rows
 from fedrl.report.curves import COLUMNS, draw_curves, rows
 from fedrl.report.figures import new_figure, save
+from fedrl.report.tables import write_rows
 from fedrl.runs.metrics import HELD_OUT, RETURN, TRAIN
 
 Chosen = Callable[[Measured], Sequence[Arm]]

@@ -24,7 +24,7 @@ from fedrl.papers.jin2022.claims import (
 from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
 from fedrl.papers.jin2022.verdicts import Outcome, Verdict
 from fedrl.progress import new_console
-from fedrl.report.csv_file import write_rows
+from fedrl.report.tables import write_rows
 from fedrl.runs.adaptation import Adaptation, experiment_of
 from fedrl.runs.launch import begin, go_on
 from fedrl.runs.run import Run

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from fedrl.papers.jin2022.cell_runs import Measured
 from fedrl.papers.jin2022.cells import ALGORITHMS, FAMILIES, Cell
-from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import BAND, COLOURS, new_figure, save, tidy
+from fedrl.report.tables import write_rows
 
 Results = list[tuple[Cell, Measured]]
 
