@@ -15,8 +15,8 @@ from fedrl import FedrlError, Run
 from fedrl.cli.main import main
 from fedrl.progress import in_words
 from fedrl.report.arms import Arm
+from fedrl.report.html.baseline import matrix
 from fedrl.report.html.embeddings import main_directions
-from fedrl.report.html.environments import matrix
 from fedrl.report.html.numbers import bytes_as_words, short, ticks
 from fedrl.report.html.points import Point, colour, trend
 from fedrl.report.showing import report_of, write_page

@@ -12,25 +12,15 @@ from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.missed import missed_in_words, read_missed
-from fedrl.report.arms import (
-    OWN,
-    SPLITS,
-    Arm,
-    differences,
-    final,
-    interval,
-    pairs,
-    side_by_side,
-)
-from fedrl.report.curves import COLUMNS, draw_curves, mean_and_band, rows
-from fedrl.report.figures import BAND, panels
+from fedrl.report.arms import OWN, SPLITS, Arm, differences, final, interval, side_by_side
+from fedrl.report.figures import BAND, COLUMNS, draw_curves, mean_and_band, panels, rows
+from fedrl.report.html.baseline import baseline_matrices
 from fedrl.report.html.costs import costs_section
 from fedrl.report.html.embeddings import embeddings_section
-from fedrl.report.html.environments import baseline_matrices, returns_against_theta
-from fedrl.report.html.lines import Line
+from fedrl.report.html.environments import returns_against_theta
+from fedrl.report.html.lines import Line, curves_section
 from fedrl.report.html.numbers import as_words, decimal
 from fedrl.report.html.section import Card, Section, Table, style_of
-from fedrl.report.html.sections import curves_section
 from fedrl.report.html.words import PLACES, told
 from fedrl.report.tables import table
 from fedrl.runs.metrics import RETURN
@@ -57,7 +47,9 @@ class RunReport:
         self.runs, self.metric, self.said = runs, metric, metric.replace("_", " ")
         self.suffix = "" if metric == RETURN else f"-{metric}"
         self.arms = side_by_side(runs, metric)
+        self.styles = [style_of(number) for number in range(len(self.arms))]
         self.unit = self.arms[0].experiment.unit
+        self.diverged = any(arm.diverged for arm in self.arms)
         # Where all of them were evaluated.
         self.splits = [s for s in SPLITS if all(s in arm.curves for arm in self.arms)]
 
@@ -68,11 +60,12 @@ class RunReport:
                 yield f"{run.path} is not finished; this is how far it is"
             for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
                 yield f"{run.path.name}: {words}"
-        yield _final_table(self.arms, self.splits, self.metric)
-        if any(arm.diverged for arm in self.arms):
+        yield _final_table(self.arms, self.splits, self.said)
+        if self.diverged:
             yield Text(NOT_AVERAGED)
-        if pairs(self.arms):
-            yield _difference_table(self.arms, self.splits)
+        compared = _difference_table(self.arms, self.splits)
+        if compared.row_count:
+            yield compared
 
     def rows(self) -> tuple[Sequence[str], list[list[object]]]:
         """Columns and rows of the CSV file."""
@@ -99,15 +92,14 @@ class RunReport:
     def cards(self) -> list[Card]:
         """What one looks for first on a page: the return at the end, of each arm."""
         personal = any(arm.experiment.learner.personal for arm in self.arms)
-        main = OWN if personal or len(self.splits) == 1 else self.splits[0]
+        main = PLACES[OWN if personal or len(self.splits) == 1 else self.splits[0]]
         cards = []
-        for number, arm in enumerate(self.arms):
+        for style, arm in zip(self.styles, self.arms, strict=True):
             ends = {PLACES[split]: interval(final(arm, split)) for split in self.splits}
-            end = ends.pop(PLACES[main])
+            end = ends.pop(main)
             half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
             beside = [(x.removesuffix(" environments"), as_words(y)) for x, y in ends.items()]
-            mean = decimal(end.mean)
-            cards.append(Card(style_of(number), arm.shown, mean, half, PLACES[main], beside))
+            cards.append(Card(style, arm.shown, decimal(end.mean), half, main, beside))
         return cards
 
     def sections(self) -> Iterator[Section | None]:
@@ -117,18 +109,20 @@ class RunReport:
         yield returns_against_theta(self.arms, self.said)
         yield baseline_matrices(self.arms, self.said)
         yield embeddings_section(self.runs)
-        styles = {arm.folder: style_of(i) for i, arm in reversed([*enumerate(self.arms)])}
-        yield costs_section(self.runs, styles)
+        # A run with two arms has the colour of the first.
+        colours = reversed([*zip(self.arms, self.styles, strict=True)])
+        yield costs_section(self.runs, {arm.folder: style for arm, style in colours})
 
     def _curves(self) -> Section:
         """A chart for each split."""
-        panels = []
-        for split in self.splits:
-            lines = [
-                Line(arm.shown, style_of(number), arm.updates, *mean_and_band(arm, split))
-                for number, arm in enumerate(self.arms)
-            ]
-            panels.append((PLACES[split].capitalize(), lines))
+        arms = list(zip(self.arms, self.styles, strict=True))
+        panels = [
+            (
+                PLACES[split].capitalize(),
+                [Line(arm.shown, x, arm.updates, *mean_and_band(arm, split)) for arm, x in arms],
+            )
+            for split in self.splits
+        ]
         words = f"Mean over seeds; the bands are {BAND} standard errors to each side."
         labels = f"{self.unit} of each agent", self.said
         return curves_section("Learning curves", words, panels, labels, self.unit)
@@ -146,8 +140,7 @@ class RunReport:
             for arm in self.arms
         ]
         columns = ["", self.unit, "seeds", *places]
-        styles = [style_of(number) for number in range(len(self.arms))]
-        tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, styles)]
+        tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, self.styles)]
         words = ["Means over seeds ± 95 % interval (Student’s)."]
         compared = [
             [name, when, *(f"{as_words(x)}{' *' if x.excludes_zero else ''}" for x in gains)]
@@ -160,7 +153,7 @@ class RunReport:
                 "A star marks differences whose interval excludes 0; seeds are paired where they "
                 "have the same environments."
             )
-        if any(arm.diverged for arm in self.arms):
+        if self.diverged:
             words.append(
                 "Diverged means that a reward, a loss, a parameter or a return was not a finite "
                 "number in some seeds: there is no mean over the others."
@@ -180,7 +173,7 @@ class RunReport:
         )
 
 
-def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> RichTable:
+def _final_table(arms: Sequence[Arm], splits: Sequence[str], said: str) -> RichTable:
     seeds = sorted({arm.experiment.seeds for arm in arms})
     counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
     intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
@@ -190,7 +183,7 @@ def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> Ric
             (arm.shown, f"{arm.updates[-1]}", *(str(interval(final(arm, s))) for s in splits))
             for arm in arms
         ],
-        title=f"{metric.replace('_', ' ').capitalize()} at the end: mean over {counts}{intervals}",
+        title=f"{said.capitalize()} at the end: mean over {counts}{intervals}",
         box=SIMPLE,
     )
 

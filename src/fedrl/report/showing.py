@@ -6,16 +6,17 @@ from pathlib import Path
 from rich.console import Console
 
 from fedrl.errors import FedrlError
+from fedrl.experiment.toml import to_toml
 from fedrl.files import write_atomically
 from fedrl.report.figures import save
-from fedrl.report.html.section import Section
-from fedrl.report.html.sections import settings_section, versions_section
+from fedrl.report.html.section import Section, Table
 from fedrl.report.html.words import filled
 from fedrl.report.run_report import RunReport
 from fedrl.report.table_report import TableReport
 from fedrl.report.table_runs import AnyRun, TableRun
 from fedrl.report.tables import write_rows
 from fedrl.runs.metrics import RETURN
+from fedrl.runs.run_directory import RunDirectory
 
 Report = RunReport | TableReport
 
@@ -41,8 +42,9 @@ def show(report: Report, folder: Path, console: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = ("report" if len(report.runs) == 1 else "comparison") + report.suffix
     write_rows(folder / f"{name}.csv", *report.rows())
-    paths = save(report.figure(), folder, f"{name}-curves")
-    console.print(f"figures: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True)
+    figure = save(report.figure(), folder, f"{name}-curves")
+    files = f"{figure}, {figure.with_suffix('.pdf')}"
+    console.print(f"figures: {files}", highlight=False, soft_wrap=True)
     for run in report.runs:
         console.print(f"run: {run.path}", highlight=False, soft_wrap=True)
 
@@ -70,8 +72,8 @@ def page(report: Report) -> str:
     sections = [
         Section("experiment", "The experiment", named=[*zip(names, report.told(), strict=True)]),
         *report.sections(),
-        settings_section(runs, report.again),
-        versions_section(runs),
+        _settings(runs, report.again),
+        _versions(runs),
     ]
     return filled(
         "page.html.j2",
@@ -81,3 +83,29 @@ def page(report: Report) -> str:
         cards=report.cards(),
         sections=[section for section in sections if section is not None],
     )
+
+
+def _settings(runs: Sequence[AnyRun], again: str) -> Section:
+    """All settings, as files that can be run."""
+    words = [f"Complete, as TOML: saved to a file, `{again}` begins the same again."]
+    folded = [(run.path.name, to_toml(run.experiment)) for run in runs]
+    return Section("settings", "Settings", words, folded=folded)
+
+
+def _versions(runs: Sequence[AnyRun]) -> Section:
+    """What each run was started with."""
+    known = {run.path.name: _about(run) for run in runs}
+    names = list(dict.fromkeys(name for about in known.values() for name in about))
+    if not names:
+        return Section("versions", "Versions", notes=["The runs do not say what made them."])
+    rows = [[name, *(about.get(name, "—") for about in known.values())] for name in names]
+    words = ["Of the process that started each run."]
+    return Section("versions", "Versions", words, tables=[Table("", ["", *known], rows)])
+
+
+def _about(run: AnyRun) -> dict[str, str]:
+    about = RunDirectory(run.path, run.experiment).about()
+    versions = about.get("versions")
+    found = versions if isinstance(versions, dict) else {}
+    found |= {name: about[name] for name in ("device", "devices", "machine") if name in about}
+    return {str(name): str(value) for name, value in found.items()}

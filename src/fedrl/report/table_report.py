@@ -13,9 +13,8 @@ from fedrl.counting import count
 from fedrl.network.missed import missed_in_words, read_missed, rounds_in_words
 from fedrl.report.figures import COLOURS, panels, tidy
 from fedrl.report.html.costs import costs_section
-from fedrl.report.html.lines import Line
+from fedrl.report.html.lines import Line, curves_section
 from fedrl.report.html.section import Card, Section, Table, style_of
-from fedrl.report.html.sections import curves_section
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
 from fedrl.report.tables import table
 

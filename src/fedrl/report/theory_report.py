@@ -91,7 +91,7 @@ def write_study(study: Study, statements: list[Statement], folder: Path) -> list
         ((g.kappa, g.algorithm, g.objective, g.gap, g.certificate) for g in study.gaps),
     )
     figures = {"bounds": _bounds_figure(study), "gaps": _gap_figure(study)}
-    return [save(figure, folder, name)[0] for name, figure in figures.items()]
+    return [save(figure, folder, name) for name, figure in figures.items()]
 
 
 def _bounds_figure(study: Study) -> Figure:

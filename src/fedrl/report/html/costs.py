@@ -1,7 +1,7 @@
 """What runs cost: what is communicated, and how long they took, as far as that is known."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -12,7 +12,7 @@ from fedrl.network.missed import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table
-from fedrl.report.html.svg import RIGHT, WIDTH, Chart, mark, text
+from fedrl.report.html.svg import RIGHT, WIDTH, Chart, rect, text
 from fedrl.report.table_runs import AnyRun
 
 MEASURED = ("communications", "shared parameters", "to agents", "to the server", "bytes")
@@ -101,10 +101,11 @@ def _bars(title: str, bars: Sequence[tuple[str, str, float]]) -> Chart:
     marks, said = [], []
     for i, (label, style, value) in enumerate(bars):
         y, told = 14.0 + i * ROW, bytes_as_words(value)
-        at: dict[str, Any] = {"x": 0.0, "y": y + 7, "height": 10.0}
-        marks.append(text(0.0, y, label))
-        marks.append(text(whole, y, told, "end", "value"))
-        marks.append(mark("rect", class_="track", width=whole, **at))
-        marks.append(mark("rect", class_=f"bar {style}", width=whole * value / longest, **at))
+        marks += [
+            text(0.0, y, label),
+            text(whole, y, told, "end", "value"),
+            rect(0.0, y + 7, whole, 10.0, class_="track"),
+            rect(0.0, y + 7, whole * value / longest, 10.0, class_=f"bar {style}"),
+        ]
         said.append(f"{label} {told}")
     return Chart(title, f"{title}: {'; '.join(said)}", marks, height=len(bars) * ROW)
