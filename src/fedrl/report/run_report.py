@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.missed import missed_in_words, read_missed
-from fedrl.report.arms import OWN, SPLITS, Arm, differences, final, interval, side_by_side
+from fedrl.report.arms import OWN, SPLITS, differences, final, interval, side_by_side
 from fedrl.report.figures import BAND, COLUMNS, draw_curves, mean_and_band, panels, rows
 from fedrl.report.html.baseline import baseline_matrices
 from fedrl.report.html.costs import costs_section
@@ -52,6 +52,8 @@ class RunReport:
         self.diverged = any(arm.diverged for arm in self.arms)
         # Where all of them were evaluated.
         self.splits = [s for s in SPLITS if all(s in arm.curves for arm in self.arms)]
+        self.at_end = [[interval(final(arm, s)) for s in self.splits] for arm in self.arms]
+        self.gains = list(differences(self.arms, self.splits))
 
     def printed(self) -> Iterator[RenderableType]:
         """What is said on a terminal."""
@@ -60,12 +62,35 @@ class RunReport:
                 yield f"{run.path} is not finished; this is how far it is"
             for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
                 yield f"{run.path.name}: {words}"
-        yield _final_table(self.arms, self.splits, self.said)
+        yield self._final_table()
         if self.diverged:
             yield Text(NOT_AVERAGED)
-        compared = _difference_table(self.arms, self.splits)
-        if compared.row_count:
-            yield compared
+        if self.gains:
+            yield self._difference_table()
+
+    def _final_table(self) -> RichTable:
+        seeds = sorted({arm.experiment.seeds for arm in self.arms})
+        counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
+        intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
+        title = f"{self.said.capitalize()} at the end: mean over {counts}{intervals}"
+        rows = [
+            (arm.shown, f"{arm.updates[-1]}", *map(str, ends))
+            for arm, ends in zip(self.arms, self.at_end, strict=True)
+        ]
+        return table(("", self.unit, *self.splits), rows, title=title, box=SIMPLE)
+
+    def _difference_table(self) -> RichTable:
+        rows = [
+            (
+                name if when == "end" else "",
+                when,
+                *(f"{gain}{'*' if gain.excludes_zero else ' '}" for gain in gains),
+            )
+            for name, when, gains in self.gains
+        ]
+        columns = ("", "", *(split.removesuffix(" environment") for split in self.splits))
+        title = "Differences, at the end and in the mean over the training; * excludes 0"
+        return table(columns, rows, left=(0, 1), title=title, box=SIMPLE, padding=(0, 1, 0, 0))
 
     def rows(self) -> tuple[Sequence[str], list[list[object]]]:
         """Columns and rows of the CSV file."""
@@ -94,8 +119,8 @@ class RunReport:
         personal = any(arm.experiment.learner.personal for arm in self.arms)
         main = PLACES[OWN if personal or len(self.splits) == 1 else self.splits[0]]
         cards = []
-        for style, arm in zip(self.styles, self.arms, strict=True):
-            ends = {PLACES[split]: interval(final(arm, split)) for split in self.splits}
+        for style, arm, at_end in zip(self.styles, self.arms, self.at_end, strict=True):
+            ends = {PLACES[split]: end for split, end in zip(self.splits, at_end, strict=True)}
             end = ends.pop(main)
             half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
             beside = [(x.removesuffix(" environments"), as_words(y)) for x, y in ends.items()]
@@ -131,20 +156,15 @@ class RunReport:
         """Tables of the ends and of the differences."""
         places = [PLACES[split] for split in self.splits]
         rows = [
-            [
-                arm.shown,
-                f"{int(arm.updates[-1]):,}",
-                str(arm.experiment.seeds),
-                *(as_words(interval(final(arm, split))) for split in self.splits),
-            ]
-            for arm in self.arms
+            [arm.shown, f"{arm.updates[-1]:,}", f"{arm.experiment.seeds}", *map(as_words, ends)]
+            for arm, ends in zip(self.arms, self.at_end, strict=True)
         ]
         columns = ["", self.unit, "seeds", *places]
         tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, self.styles)]
         words = ["Means over seeds ± 95 % interval (Student’s)."]
         compared = [
             [name, when, *(f"{as_words(x)}{' *' if x.excludes_zero else ''}" for x in gains)]
-            for name, when, gains in differences(self.arms, self.splits)
+            for name, when, gains in self.gains
         ]
         if compared:
             caption = "Differences, at the end and in the mean over the training"
@@ -166,41 +186,5 @@ class RunReport:
         """The values at the end, as text."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [[str(interval(final(arm, split))) for split in self.splits] for arm in self.arms],
-            index=[arm.shown for arm in self.arms],
-            columns=self.splits,
-        )
-
-
-def _final_table(arms: Sequence[Arm], splits: Sequence[str], said: str) -> RichTable:
-    seeds = sorted({arm.experiment.seeds for arm in arms})
-    counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
-    intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
-    return table(
-        ("", arms[0].experiment.unit, *splits),
-        [
-            (arm.shown, f"{arm.updates[-1]}", *(str(interval(final(arm, s))) for s in splits))
-            for arm in arms
-        ],
-        title=f"{said.capitalize()} at the end: mean over {counts}{intervals}",
-        box=SIMPLE,
-    )
-
-
-def _difference_table(arms: Sequence[Arm], splits: Sequence[str]) -> RichTable:
-    return table(
-        ("", "", *(split.removesuffix(" environment") for split in splits)),
-        [
-            (
-                name if what == "end" else "",
-                what,
-                *(f"{gain}{'*' if gain.excludes_zero else ' '}" for gain in gains),
-            )
-            for name, what, gains in differences(arms, splits)
-        ],
-        left=(0, 1),
-        title="Differences, at the end and in the mean over the training; * excludes 0",
-        box=SIMPLE,
-        padding=(0, 1, 0, 0),
-    )
+        labels = [arm.shown for arm in self.arms]
+        return pd.DataFrame(self.at_end, index=labels, columns=self.splits).map(str)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import jax
 
 from fedrl.errors import FedrlError
-from fedrl.network.experiments import AnyExperiment
 from fedrl.network.kinds import kind_of
 from fedrl.network.missed import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
@@ -15,8 +14,10 @@ from fedrl.report.html.section import Section, Table
 from fedrl.report.html.svg import RIGHT, WIDTH, Chart, rect, text
 from fedrl.report.table_runs import AnyRun
 
-MEASURED = ("communications", "shared parameters", "to agents", "to the server", "bytes")
-COLUMNS = ("run", *MEASURED, "time", "computing")
+COLUMNS = (
+    *("run", "communications", "shared parameters"),
+    *("to agents", "to the server", "bytes", "time", "computing"),
+)
 ROW = 44.0
 """Height of a bar and what stands above it."""
 
@@ -36,12 +37,6 @@ class Costs(NamedTuple):
     """Of the slowest agent of each round, all rounds together."""
 
 
-def shared_size(experiment: AnyExperiment) -> tuple[int, int]:
-    """Parameters that an agent is sent and sends, and their bytes, with what a correction adds."""
-    leaves = jax.tree.leaves(kind_of(experiment).first_agent(experiment).sent)
-    return sum(x.size for x in leaves), sum(x.size * x.dtype.itemsize for x in leaves)
-
-
 def costs_of(run: AnyRun, size: int) -> Costs:
     """Measured where a federation has done so; `size` is the bytes that an agent shares."""
     import pandas as pd
@@ -57,26 +52,21 @@ def costs_of(run: AnyRun, size: int) -> Costs:
         rounds = int(table["round"].nunique())
     except (ValueError, LookupError):
         raise FedrlError(f"{file} is damaged: move it away, and costs are computed") from None
-    whole = table.sum()
-    return Costs(
-        min(rounds, experiment.rounds),
-        whole["bytes_sent"],
-        whole["bytes_received"],
-        "measured",
-        whole["seconds"],
-        whole["longest_computation"],
-    )
+    sums = table[["bytes_sent", "bytes_received", "seconds", "longest_computation"]].sum()
+    sent, received, seconds, computation = sums
+    return Costs(min(rounds, experiment.rounds), sent, received, "measured", seconds, computation)
 
 
 def costs_section(runs: Sequence[AnyRun], styles: Mapping[str, str]) -> Section:
     """A table of all runs, and bars of what travels, in each run's colour, by its folder's name."""
     rows, bars, computed = [], [], False
     for run in runs:
-        parameters, size = shared_size(run.experiment)
-        cost = costs_of(run, size)
-        times = (cost.seconds, cost.computation)
-        counts = f"{cost.rounds:,}", f"{parameters:,}"
+        # What an agent is sent and sends, with what a correction adds.
+        leaves = jax.tree.leaves(kind_of(run.experiment).first_agent(run.experiment).sent)
+        cost = costs_of(run, sum(x.size * x.dtype.itemsize for x in leaves))
+        counts = f"{cost.rounds:,}", f"{sum(x.size for x in leaves):,}"
         travelled = bytes_as_words(cost.sent), bytes_as_words(cost.received)
+        times = (cost.seconds, cost.computation)
         took = ("not recorded" if time is None else in_words(time) for time in times)
         rows.append([run.path.name, *counts, *travelled, cost.how, *took])
         bars.append((run.path.name, styles[run.path.name], cost.sent + cost.received))
