@@ -107,5 +107,5 @@ def _about(run: AnyRun) -> dict[str, str]:
     about = RunDirectory(run.path, run.experiment).about()
     versions = about.get("versions")
     found = versions if isinstance(versions, dict) else {}
-    found |= {name: about[name] for name in ("device", "devices", "machine") if name in about}
-    return {str(name): str(value) for name, value in found.items()}
+    machine = {name: about[name] for name in ("device", "devices", "machine") if name in about}
+    return {str(name): str(value) for name, value in (found | machine).items()}

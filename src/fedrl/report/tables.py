@@ -1,4 +1,4 @@
-"""Tables on a terminal, and as CSV files that are written whole or not at all."""
+"""Tables on a terminal and as CSV files, and the lines that say where files are."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import JustifyMethod
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from fedrl.files import write_atomically
@@ -31,8 +31,14 @@ def table(
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """One line of names, then one line a row."""
+    """One line of names, then one line a row; the file is there whole or not at all."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([columns, *rows])
     write_atomically(path, text.getvalue().encode())
+
+
+def say_where(figures: Iterable[Path], folder: Path, console: Console) -> None:
+    """The last lines of a command: what it has written."""
+    for line in (*(f"figure  {path}" for path in figures), f"results {folder}"):
+        console.print(line, soft_wrap=True, highlight=False)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from fedrl.report.figures import COLOURS, new_figure, save, tidy
 from fedrl.report.tables import table, write_rows
 from fedrl.theory.statements import Statement
-from fedrl.theory.study import GAP_RUNS, ITERATIONS, PERIODS, Study
+from fedrl.theory.study import GAP_RUNS, ITERATIONS, Study
 
 HOLDS = {
     True: "[green]holds[/green]",
@@ -101,11 +101,11 @@ def _bounds_figure(study: Study) -> Figure:
     }
     figure = new_figure(9, 3.6)
     for ax, (theorem, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
-        for colour, E in zip(COLOURS, PERIODS, strict=False):
-            curve = next(c for c in study.curves if (c.theorem, c.E) == (theorem, E))
+        curves = [curve for curve in study.curves if curve.theorem == theorem]
+        for colour, curve in zip(COLOURS, curves, strict=False):
             # From t = 1: a logarithmic axis has no 0.
             shown = curve.t >= 1
-            ax.loglog(curve.t[shown], curve.measured[shown], color=colour, label=f"E = {E}")
+            ax.loglog(curve.t[shown], curve.measured[shown], color=colour, label=f"E = {curve.E}")
             ax.loglog(curve.t[shown], curve.bound[shown], "--", color=colour, linewidth=1)
         ax.plot([], [], "--", color="black", linewidth=1, label="bound")
         ax.set(xlabel="local updates t", ylabel=label, title=theorem.capitalize())

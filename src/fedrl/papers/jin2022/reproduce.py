@@ -14,6 +14,7 @@ from fedrl.papers.jin2022.cell_runs import fits, multiply_adds, run_cells, summa
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS
 from fedrl.papers.jin2022.comparison import Comparison, print_comparisons, write_csv
 from fedrl.progress import WorkProgress, new_console
+from fedrl.report.tables import say_where
 from fedrl.runs.pieces import Pieces
 
 QUICK_SEEDS = 300
@@ -91,7 +92,5 @@ def _report(target: str, results: list[Comparison], folder: Path, console: Conso
             f"look too exact. Only {SEEDS} seeds decide.",
             highlight=False,
         )
-    for path in drawn:
-        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
-    console.print(f"results {folder}", soft_wrap=True, highlight=False)
+    say_where(drawn, folder, console)
     return agrees

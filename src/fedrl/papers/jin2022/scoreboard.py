@@ -23,7 +23,7 @@ from fedrl.papers.jin2022.claims import (
 from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
 from fedrl.papers.jin2022.verdicts import Outcome, Verdict
 from fedrl.progress import new_console
-from fedrl.report.tables import table, write_rows
+from fedrl.report.tables import say_where, table, write_rows
 from fedrl.runs.adaptation import Adaptation, experiment_of
 from fedrl.runs.launch import begin, go_on
 from fedrl.runs.run import Run
@@ -85,9 +85,7 @@ def reproduce_claims(
     everything = [effect for one in found for effect in effects(one)]
     _write(everything, found, folder)
     _print(everything, found, console)
-    for path in draw(found, folder):
-        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
-    console.print(f"results {folder}", soft_wrap=True, highlight=False)
+    say_where(draw(found, folder), folder, console)
     return everything
 
 

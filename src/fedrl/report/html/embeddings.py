@@ -6,6 +6,7 @@ import numpy as np
 
 from fedrl.files import Array
 from fedrl.report.arms import in_own_environment, thetas_of
+from fedrl.report.html.numbers import extremes
 from fedrl.report.html.points import Point, coloured_chart
 from fedrl.report.html.section import Section
 from fedrl.report.html.svg import Chart
@@ -101,7 +102,7 @@ def _map(embeddings: Array, values: Array, name: str, which: str) -> Chart:
         for (seed, agent), value in np.ndenumerate(values)
         for x, y in [places[seed, agent].tolist()]
     ]
-    return coloured_chart(f"by {name}{which}", points, labels, name)
+    return coloured_chart(f"by {name}{which}", points, labels, name, extremes(values))
 
 
 def main_directions(embeddings: Array, values: Array) -> Array:

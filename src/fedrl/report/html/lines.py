@@ -9,7 +9,7 @@ from fedrl.files import Array
 from fedrl.report.arms import Interval
 from fedrl.report.html.numbers import as_words, extremes
 from fedrl.report.html.section import Section
-from fedrl.report.html.svg import Axes, Chart, circle, mark
+from fedrl.report.html.svg import Axes, Chart, mark
 
 MOST_PLACES = 400
 """Of a curve: more cannot be told apart on a screen."""
@@ -71,7 +71,7 @@ def _chart(
         curves.append(mark("polyline", points=curve, class_=f"curve {line.style}"))
         if len(line.x) == 1:  # a run that has only just begun is a point
             x, y = float(axes.x(line.x[0])), float(axes.y(line.y[0]))
-            dots.append(circle(x, y, 3.0, class_=f"first {line.style}"))
+            dots.append(mark("circle", cx=x, cy=y, r=3.0, class_=f"first {line.style}"))
     described = f"{labels[1]} against {labels[0]}, {title}. At the end: " + "; ".join(
         f"{line.label} {line.told(-1)}" for line in lines
     )

@@ -9,7 +9,7 @@ import numpy as np
 from fedrl.counting import count
 from fedrl.files import Array
 from fedrl.report.html.numbers import decimal
-from fedrl.report.html.svg import HEIGHT, STEPS, Axes, Chart, circle, legend_of_colours, mark
+from fedrl.report.html.svg import HEIGHT, STEPS, Axes, Chart, legend_of_colours, mark
 
 BINS = 8
 # Blue to orange (Okabe and Ito) by way of a grey that is seen on white and on black.
@@ -55,7 +55,7 @@ def cloud_chart(
     for number, (label, style, points) in enumerate(clouds):
         for point in points[:most]:
             x, y = axes.x(point.x), axes.y(point.y)
-            marks.append(circle(x, y, 2.2, class_=f"dot {style}"))
+            marks.append(mark("circle", cx=x, cy=y, r=2.2, class_=f"dot {style}"))
             stops.append([round(x, 1), round(y, 1), point.head, [[number, point.told]]])
         means = trend(points) if trends else []
         if len(means) > 1:
@@ -88,19 +88,18 @@ def coloured_chart(
     points: Sequence[Point],
     labels: tuple[str, str],
     colour_label: str,
-    values: tuple[float, float] | None = None,
+    values: tuple[float, float],
 ) -> Chart:
     """A map of points; `values` are those of the first and the last colour."""
     axes = Axes.around(*_columns(points), labels, room=0.05)
-    low, high = values or (min(p.value for p in points), max(p.value for p in points))
-    marks, stops = axes.marks(), []
+    (low, high), marks, stops = values, axes.marks(), []
     for point in points:
         x, y = axes.x(point.x), axes.y(point.y)
         share = (point.value - low) / (high - low) if high > low else 0.5
-        marks.append(circle(x, y, 4.2, class_="place", fill=colour(share)))
+        marks.append(mark("circle", cx=x, cy=y, r=4.2, class_="place", fill=colour(share)))
         stops.append([round(x, 1), round(y, 1), point.head, [[0, point.told]]])
     strip = [{"fill": colour(share)} for share in np.linspace(0, 1, STEPS)]
-    marks += legend_of_colours(strip, (low, high), colour_label, HEIGHT + 12)
+    marks += legend_of_colours(strip, values, colour_label, HEIGHT + 12)
     described = f"{title}: {count(len(points), 'points')}, coloured by {colour_label}"
     return Chart(title, described, marks, {"names": [["", ""]], "stops": stops}, HEIGHT + 26)
 

@@ -20,7 +20,6 @@ LETTER = 6.4
 STRIP, STEPS = 96.0, 24
 """Width of a legend of colours, and how many it has."""
 
-
 Mark = tuple[str, Mapping[str, str], str]
 """An element of a drawing: its name, its attributes, its text."""
 
@@ -44,11 +43,6 @@ def text(x: float, y: float, said: str, anchor: str = "", style: str = "") -> Ma
 def rect(x: float, y: float, width: float, height: float, **look: Any) -> Mark:
     """A rectangle, from its upper left corner."""
     return mark("rect", x=x, y=y, width=width, height=height, **look)
-
-
-def circle(x: float, y: float, r: float, **look: Any) -> Mark:
-    """A point that is seen."""
-    return mark("circle", cx=x, cy=y, r=r, **look)
 
 
 @dataclass(frozen=True)
