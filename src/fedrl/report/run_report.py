@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING
 
+import pandas as pd
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
 from rich.console import RenderableType
@@ -25,9 +25,6 @@ from fedrl.report.html.words import PLACES, told
 from fedrl.report.tables import table
 from fedrl.runs.metrics import RETURN
 from fedrl.runs.run import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Of a legend, about.
 INCHES_OF_LETTER, INCHES_OF_LINE = 0.075, 0.2
@@ -182,9 +179,7 @@ class RunReport:
             words.append("A single seed has no interval: it says nothing about others.")
         return Section("results", "Results", words, tables=tables)
 
-    def ends(self) -> "pd.DataFrame":
+    def ends(self) -> pd.DataFrame:
         """The values at the end, as text."""
-        import pandas as pd
-
         labels = [arm.shown for arm in self.arms]
         return pd.DataFrame(self.at_end, index=labels, columns=self.splits).map(str)

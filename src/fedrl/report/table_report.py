@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.box import SIMPLE
 from rich.console import RenderableType
 
@@ -17,9 +18,6 @@ from fedrl.report.html.lines import Line, curves_section
 from fedrl.report.html.section import Card, Section, Table, style_of
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
 from fedrl.report.tables import table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ENDS = ("", "at the start", "at the end", "missed")
 
@@ -57,8 +55,6 @@ class TableReport:
 
     def figure(self) -> Figure:
         """A chart for each run: thin lines of its agents, a thick one of their average."""
-        from matplotlib.ticker import MaxNLocator
-
         titles = self._named(self.runs[0].experiment.name)
         figure, axes = panels(1 + 4.5 * len(self.runs), 3.4, titles, OBJECTIVE)
         for ax, run in zip(axes, self.runs, strict=True):
@@ -112,9 +108,7 @@ class TableReport:
         styles = {run.path.name: style_of(number) for number, run in enumerate(self.runs)}
         yield costs_section(self.runs, styles)
 
-    def ends(self) -> "pd.DataFrame":
-        import pandas as pd
-
+    def ends(self) -> pd.DataFrame:
         rows = [row for run in self.runs for row in _ends(run)]
         return pd.DataFrame(rows, columns=ENDS).set_index("")
 

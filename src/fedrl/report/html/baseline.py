@@ -1,9 +1,9 @@
 """Every agent's own model in every environment, as heat maps."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fedrl.report.arms import BASELINE, Arm, strict_mean
 from fedrl.report.html.environments import PLACE, at_the_end
@@ -24,9 +24,6 @@ from fedrl.report.html.svg import (
 )
 from fedrl.report.html.words import PLACES
 from fedrl.runs.metrics import HELD_OUT, TRAIN
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_CELLS = 40
 """Rows or columns of a heat map; more are taken together."""
@@ -82,7 +79,7 @@ def _order(arm: Arm) -> list[int]:
     return [*groups, distinct.index(max(distinct))]
 
 
-def matrix(arm: Arm, split: str) -> "pd.DataFrame":
+def matrix(arm: Arm, split: str) -> pd.DataFrame:
     """Mean over seeds of the returns, rows (agents) and columns (environments) sorted by theta."""
     order = _order(arm)
     frame = at_the_end(arm, split)
@@ -98,7 +95,7 @@ def matrix(arm: Arm, split: str) -> "pd.DataFrame":
     return grid.set_axis(rows, axis=0).set_axis(columns, axis=1)
 
 
-def _sorted(frame: "pd.DataFrame", order: Sequence[int]) -> "pd.DataFrame":
+def _sorted(frame: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
     """The rank of each environment of a seed by theta, and the constant that is written at it."""
     names = [f"t{i}" for i in order]
     places = frame.drop_duplicates(PLACE).sort_values(["seed", *names], kind="stable")
@@ -107,15 +104,13 @@ def _sorted(frame: "pd.DataFrame", order: Sequence[int]) -> "pd.DataFrame":
     return places.assign(rank=rank, shown=places[names[-1]]).set_index(PLACE)[["rank", "shown"]]
 
 
-def _labels(places: "pd.DataFrame", name: str) -> "pd.Index[str]":
+def _labels(places: pd.DataFrame, name: str) -> "pd.Index[str]":
     """Means over seeds, and over what is taken together."""
-    import pandas as pd
-
     return pd.Index([f"{x:.3g}" for x in places.groupby("rank")["shown"].mean()], name=name)
 
 
 def heat_chart(
-    title: str, matrix: "pd.DataFrame", value_name: str, range_: tuple[float, float]
+    title: str, matrix: pd.DataFrame, value_name: str, range_: tuple[float, float]
 ) -> Chart:
     """The larger a value, the stronger its colour; index and columns are labels, with names."""
     rows, columns = list(map(str, matrix.index)), list(map(str, matrix.columns))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
+import pandas as pd
 
 from fedrl.errors import FedrlError
 from fedrl.network.kinds import kind_of
@@ -39,8 +40,6 @@ class Costs(NamedTuple):
 
 def costs_of(run: AnyRun, size: int) -> Costs:
     """Measured where a federation has done so; `size` is the bytes that an agent shares."""
-    import pandas as pd
-
     experiment, file = run.experiment, run.path / COSTS
     if not file.exists():
         rounds = int(run.metrics()["round"].max())

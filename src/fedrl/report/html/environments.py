@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fedrl.report.arms import OWN, Arm, strict_mean
 from fedrl.report.html.numbers import decimal, extremes
@@ -14,17 +14,14 @@ from fedrl.report.html.svg import Chart
 from fedrl.report.html.words import PLACES
 from fedrl.runs.metrics import HELD_OUT, TRAIN
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Frames = Mapping[str, Sequence["pd.DataFrame"]]
+Frames = Mapping[str, Sequence[pd.DataFrame]]
 """The last evaluation of each arm, by split."""
 MOST_POINTS = 1000
 """In a chart; the lines are made of all."""
 PLACE = ["seed", "environment"]
 
 
-def at_the_end(arm: Arm, split: str) -> "pd.DataFrame":
+def at_the_end(arm: Arm, split: str) -> pd.DataFrame:
     """The last evaluation, with a column for each constant of theta: seed, environment, t0, ...
 
     Empty where theta is not known: agents of a federation over a network keep it to themselves.
@@ -113,7 +110,7 @@ def _place(split: str) -> str:
     return PLACES[TRAIN if split == OWN else split]
 
 
-def _points(frame: "pd.DataFrame", constants: Mapping[str, str]) -> list[Point]:
+def _points(frame: pd.DataFrame, constants: Mapping[str, str]) -> list[Point]:
     """A point for each environment, at its constants: of one, the other axis is the return.
 
     That is the mean over the models that were played there; environments in which one of them has
