@@ -10,6 +10,7 @@ import fedrl
 from fedrl.experiment.presets import preset
 from fedrl.families.gymnasium_family import GymnasiumFamily
 from fedrl.learners.personalisation import Personal
+from fedrl.report.showing import page, report_of
 from fedrl.runs.run_directory import RunDirectory
 from tiny import TINY
 
@@ -63,3 +64,7 @@ def unfinished(run, folder, until=20):
         rows = [line for line in lines if line.split(",")[2] == str(when)]
         (path / "metrics" / f"{when:010d}.csv").write_text("".join(rows))
     return fedrl.Run(path)
+
+
+def page_of(runs):
+    return page(report_of(runs))

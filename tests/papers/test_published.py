@@ -6,8 +6,8 @@ from rich.console import Console
 
 from fedrl.papers.jin2022.cell_runs import run_cells, summarise
 from fedrl.papers.jin2022.cells import TABLE1, TABLE2
+from fedrl.papers.jin2022.comparison import SMALLEST_PUBLISHED_SE
 from fedrl.papers.jin2022.reproduce import reproduce
-from fedrl.report.comparison import SMALLEST_PUBLISHED_SE
 
 SEEDS = 128
 PUBLISHED_SEEDS = 16_000

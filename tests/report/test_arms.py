@@ -14,7 +14,6 @@ from rich.console import Console
 from fedrl import FedrlError
 from fedrl.families import CartPoles
 from fedrl.report.arms import (
-    SPLITS,
     Arm,
     arms_of,
     difference,
@@ -24,7 +23,7 @@ from fedrl.report.arms import (
     same_draws,
     told_apart,
 )
-from fedrl.report.run_report import _difference_table, _final_table
+from fedrl.report.run_report import RunReport
 from fedrl.runs.metrics import COLUMNS, DISCOUNTED, RETURN
 from fedrl.strategies import Median
 from tiny import TINY
@@ -234,11 +233,10 @@ def test_an_interval_of_a_single_seed_is_not_printed():
 @pytest.mark.parametrize("width", [80, 60])
 def test_tables_cut_neither_labels_nor_numbers(width):
     experiments = (named("as-fast-as-anything-can-be", 0.5), named("slow", 0.0001))
-    arms = told_apart([arms_of(measured(one))[0] for one in experiments])
-    arms += arms_of(measured(ALONE))
+    report = RunReport([measured(one) for one in (*experiments, ALONE)], RETURN)
     paper = Console(file=io.StringIO(), width=width)
-    paper.print(_final_table(arms, SPLITS, RETURN))
-    paper.print(_difference_table(arms, SPLITS))
+    paper.print(report._final_table())
+    paper.print(report._difference_table())
     printed = paper.file.getvalue()
     assert "…" not in printed
     # The first column from top to bottom: what is folded goes on below.

@@ -15,11 +15,11 @@ from fedrl import FedrlError, Run
 from fedrl.cli.main import main
 from fedrl.progress import in_words
 from fedrl.report.arms import Arm
+from fedrl.report.html.baseline import matrix
 from fedrl.report.html.embeddings import main_directions
-from fedrl.report.html.environments import matrix
 from fedrl.report.html.numbers import bytes_as_words, short, ticks
-from fedrl.report.html.page import page, write_page
 from fedrl.report.html.points import Point, colour, trend
+from fedrl.report.showing import report_of, write_page
 from in_process import Federation
 from pages import (
     ALONE,
@@ -29,6 +29,7 @@ from pages import (
     ROBOTS,
     ROLLOUTS,
     made_up,
+    page_of,
     trained,
     unfinished,
 )
@@ -59,7 +60,7 @@ def personal(kept, hasty, folder):
 
 @pytest.fixture(scope="module")
 def both(together, alone):
-    return Read(page([together, alone]))
+    return Read(page_of([together, alone]))
 
 
 class Read(HTMLParser):
@@ -258,15 +259,15 @@ def test_nothing_is_loaded_from_elsewhere(both):
 
 def test_the_same_runs_give_the_same_page(together, alone, tmp_path):
     for name in ("a.html", "b.html"):
-        write_page([together, alone], tmp_path / "new" / name)
+        write_page(report_of([together, alone]), tmp_path / "new" / name)
     files = sorted((tmp_path / "new").iterdir())
     assert [file.name for file in files] == ["a.html", "b.html"]
-    assert files[0].read_bytes() == files[1].read_bytes() == page([together, alone]).encode()
+    assert files[0].read_bytes() == files[1].read_bytes() == page_of([together, alone]).encode()
     assert str(together.path.parent) not in files[0].read_text()
 
 
 def test_embeddings_are_mapped_for_every_agent(personal):
-    read = Read(page([personal]))
+    read = Read(page_of([personal]))
     chart = read.charts["embeddings", "by length"]
     frame = returns(personal)
     homes = frame[(frame["split"] == "train") & (frame["agent"] == "average")]
@@ -297,18 +298,18 @@ def test_main_directions_keep_distances_and_rise_with_theta(rng):
 
 def test_an_adaptation_says_what_it_trains(personal, tmp_path):
     adapted = personal.adapt(method="e-update", updates=4, out=tmp_path, progress=False)
-    read = Read(page([adapted]))
+    read = Read(page_of([adapted]))
     assert "baseline" not in read.sections
     assert "train only what is private" in read.sections["experiment"]
     assert ("curves", "Agents’ own environments") in read.charts
     assert ("embeddings", "by length") in read.charts
     learner = replace(adapted.experiment.learner, trains="shared")
     untrained = made_up(replace(adapted.experiment, learner=learner), tmp_path)
-    assert "embeddings were not trained" in Read(page([untrained])).sections["embeddings"]
+    assert "embeddings were not trained" in Read(page_of([untrained])).sections["embeddings"]
 
 
 def test_an_unfinished_run_says_how_far_it_is(personal, tmp_path):
-    read = Read(page([unfinished(personal, tmp_path)]))
+    read = Read(page_of([unfinished(personal, tmp_path)]))
     assert "not finished: 20 of 60 updates are done" in read.sections["experiment"]
     assert "once the run is finished" in read.sections["embeddings"]
     assert [row[1] for row in read.tables["results"]] == ["updates", "20"]
@@ -316,7 +317,7 @@ def test_an_unfinished_run_says_how_far_it_is(personal, tmp_path):
     assert read.tables["costs"][1][1] == "2"
     nothing = unfinished(personal, tmp_path / "..", until=-1)
     with pytest.raises(FedrlError, match="has no results yet"):
-        page([nothing])
+        page_of([nothing])
 
 
 @pytest.mark.parametrize(
@@ -324,7 +325,7 @@ def test_an_unfinished_run_says_how_far_it_is(personal, tmp_path):
     [(ROLLOUTS, "5 agents with PPO"), (ROBOTS, "an embedding of 3 numbers")],
 )
 def test_other_learners_have_pages_too(experiment, words, tmp_path):
-    read = Read(page([made_up(experiment, tmp_path)]))
+    read = Read(page_of([made_up(experiment, tmp_path)]))
     assert words in read.sections["experiment"]
     assert ("curves", "Training environments") in read.charts
     assert "--baseline" in read.sections["baseline"]
@@ -337,12 +338,12 @@ def drawings(read, section):
 
 
 def test_returns_against_one_constant_have_lines_and_those_against_two_are_a_map(tmp_path):
-    one = Read(page([made_up(ROLLOUTS, tmp_path)]))
+    one = Read(page_of([made_up(ROLLOUTS, tmp_path)]))
     assert ("environments", "training environments, by length") in one.charts
     (drawing,) = drawings(one, "environments")
     assert "polyline" in drawing
     run = made_up(ROBOTS, tmp_path)
-    two = Read(page([run]))
+    two = Read(page_of([run]))
     (drawing,) = drawings(two, "environments")
     assert "polyline" not in drawing
     assert ">back_thigh<" in drawing
@@ -358,7 +359,7 @@ def test_returns_against_one_constant_have_lines_and_those_against_two_are_a_map
 
 
 def test_names_are_escaped(tmp_path):
-    read = Read(page([made_up(GYMNASIUM, tmp_path)]))
+    read = Read(page_of([made_up(GYMNASIUM, tmp_path)]))
     assert read.tags.count("script") == 1
     assert HOSTILE not in read.text
     assert "alert('" not in read.text
@@ -373,7 +374,7 @@ def test_names_are_escaped(tmp_path):
 def test_a_federation_over_a_network_has_measured_costs_and_private_thetas(tmp_path):
     experiment = replace(PERSONAL, agents=2, seeds=1, updates=20)
     path = Federation(experiment, tmp_path).run().path
-    read = Read(page([Run(path)]))
+    read = Read(page_of([Run(path)]))
     costs = pd.read_csv(path / "communication.csv")
     row = read.tables["costs"][1]
     assert row[1] == "2"
@@ -389,7 +390,7 @@ def test_the_command_writes_the_page_and_says_where(together, alone, tmp_path, c
     runs = [str(together.path), str(alone.path)]
     assert main(["report", *runs, "--out", str(tmp_path), "--html", str(target)]) == 0
     assert f"page: {target}" in capsys.readouterr().out
-    assert target.read_text() == page([together, alone])
+    assert target.read_text() == page_of([together, alone])
     discounted = ["--metric", "discounted_return", "--html", str(target)]
     assert main(["report", *runs, "--out", str(tmp_path), *discounted]) == 0
     assert "Discounted return at the end" in target.read_text()
@@ -405,7 +406,7 @@ def test_what_cannot_be_a_page_is_refused(together, tmp_path, capsys):
         assert words in capsys.readouterr().err
         assert not (tmp_path / "f").exists()
     with pytest.raises(FedrlError, match="name at least one run"):
-        page([])
+        page_of([])
 
 
 def test_runs_that_count_differently_are_refused(together, folder, tmp_path):
@@ -413,7 +414,7 @@ def test_runs_that_count_differently_are_refused(together, folder, tmp_path):
         experiment = replace(TINY, unit="episodes")
 
     with pytest.raises(FedrlError, match="cannot be compared"):
-        page([together, Episodes()])
+        page_of([together, Episodes()])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from playwright import sync_api
 
-from fedrl.report.html.page import write_page
+from fedrl.report.showing import report_of, write_page
 from pages import ALONE, trained
 from tiny import TINY
 
@@ -26,7 +26,7 @@ def runs(kept, hasty, tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(runs):
     target = runs[0].path.parent / "page.html"
-    write_page(runs, target)
+    write_page(report_of(runs), target)
     return target.as_uri()
 
 

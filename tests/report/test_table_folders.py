@@ -11,11 +11,11 @@ from fedrl import FedrlError
 from fedrl.cli.main import main
 from fedrl.experiment.toml import to_toml
 from fedrl.network.record import COST_COLUMNS, COSTS, Missed, write_missed
-from fedrl.report.html.page import page
 from fedrl.report.table_runs import open_run
 from fedrl.runs.run_directory import RunDirectory
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
+from pages import page_of
 from tiny import TINY
 
 EXPERIMENT = TabularExperiment(
@@ -80,7 +80,7 @@ def test_the_folder_gives_tables_numbers_figures_and_a_page(tmp_path, capsys):
 def test_what_a_server_has_measured_is_told(tmp_path):
     path = folder(tmp_path)
     (path / COSTS).write_text(f"{COST_COLUMNS}\n" + "1,3,1000,500,0.5,0.25,0.125\n" * 2)
-    text = page([open_run(path)])
+    text = page_of([open_run(path)])
     assert "measured" in text
     assert "2 kB" in text
     assert "not recorded" not in text
@@ -93,7 +93,7 @@ def test_agents_that_missed_rounds_are_named(tmp_path, capsys):
     assert "agent 1 missed rounds 2-3 (no power)" in printed
     assert "agent 2 missed the last evaluation (no power)" in printed
     assert f"{objective(2, 3):.4g} (after round 3)" in printed
-    assert "rounds 2-3" in page([open_run(path)])
+    assert "rounds 2-3" in page_of([open_run(path)])
 
 
 def test_what_is_not_finished_is_shown_as_far_as_it_is(tmp_path, capsys):
@@ -103,7 +103,7 @@ def test_what_is_not_finished_is_shown_as_far_as_it_is(tmp_path, capsys):
     assert "after 2 of 4 rounds, not finished" in printed
     assert "so far" in printed
     with pytest.raises(FedrlError, match="no results yet"):
-        page([open_run(folder(tmp_path / "new", rounds=0))])
+        page_of([open_run(folder(tmp_path / "new", rounds=0))])
 
 
 def test_federations_are_compared_with_each_other_only(tmp_path):
@@ -121,4 +121,4 @@ def test_damaged_metrics_are_refused(tmp_path):
     path = folder(tmp_path, rounds=2)
     (path / "metrics" / "0000000003.csv").write_text("0,1\nand so on\n")
     with pytest.raises(FedrlError, match="damaged"):
-        page([open_run(path)])
+        page_of([open_run(path)])

@@ -11,12 +11,12 @@ from fedrl import FedrlError
 from fedrl.cli.main import main
 from fedrl.experiment.toml import to_toml
 from fedrl.network.messages import Refusal
-from fedrl.report.html.page import page
 from fedrl.report.table_runs import TableRun, open_run
 from fedrl.runs.run import Run
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
 from in_process import Federation
+from pages import page_of
 from tiny import TINY
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
@@ -95,7 +95,7 @@ def test_an_unfinished_training_is_reported_as_far_as_it_is(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "1 of 4 rounds, not finished" in printed  # the second one has not been evaluated yet
     assert "so far" in printed
-    assert "not finished" in page([open_run(done.path)])
+    assert "not finished" in page_of([open_run(done.path)])
 
 
 def test_the_report_names_the_rounds_that_agents_missed(tmp_path, capsys):
@@ -104,7 +104,7 @@ def test_the_report_names_the_rounds_that_agents_missed(tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "agent 1 missed rounds 2-3 (no power)" in printed
     assert "agent 2 missed the last evaluation (it was not there)" in printed
-    assert "rounds 2-3" in page([open_run(done.path)])
+    assert "rounds 2-3" in page_of([open_run(done.path)])
     # The last value that is known, and from when.
     objectives = open_run(done.path).objectives
     assert np.isnan(objectives.loc[4, "agent 2"])

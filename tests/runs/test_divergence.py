@@ -25,9 +25,9 @@ from fedrl.families import CartPoles
 from fedrl.learners.dqn import DQN
 from fedrl.progress import Silence
 from fedrl.report.arms import arms_of
-from fedrl.report.html.page import page
 from fedrl.runs.driver import carry_out
 from fedrl.runs.launch import begin as begin_runs
+from pages import page_of
 from tiny import LEARNER, TINY, begin, go_on, results
 
 pytestmark = pytest.mark.usefixtures("kept", "hasty")
@@ -166,7 +166,7 @@ def test_reports_say_how_many_seeds_diverged_and_do_not_average_the_others(finis
     printed = " ".join(capsys.readouterr().out.split())
     assert "There is no mean over the other seeds" in printed
     assert printed.count("(1 of 2 seeds diverged)") >= 2
-    shown = page([run])
+    shown = page_of([run])
     assert "Diverged means" in shown
     assert '<span class="mean">diverged</span>' in shown
     assert "nan" not in shown.lower().replace("finance", "")

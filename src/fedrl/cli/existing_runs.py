@@ -173,8 +173,7 @@ class Adapt(OfRun):
     """Folder for the new run; `adapted` in the run unless given."""
 
     def run(self) -> int:
-        from fedrl.progress import new_console
-        from fedrl.report.run_report import report_runs
+        from fedrl.comparing import compare
         from fedrl.runs.run import Run
 
         run = Run(self.run_dir, allow_code=self.allow_code)
@@ -191,7 +190,7 @@ class Adapt(OfRun):
             embedding_lr=self.embedding_lr,
             out=self.out,
         )
-        report_runs([adapted], adapted.path / "figures", new_console())
+        compare(adapted)
         return 0
 
 
@@ -270,8 +269,8 @@ def carry_out_and_report(
     on_divergence: Literal["stop", "continue"] = "stop",
 ) -> int:
     """Take runs to their end, one after the other and each with its trackers; compare them."""
+    from fedrl.comparing import compare
     from fedrl.progress import new_console
-    from fedrl.report.run_report import report_runs
     from fedrl.runs.launch import go_on
     from fedrl.runs.run import Run
 
@@ -283,5 +282,5 @@ def carry_out_and_report(
             console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
         go_on(directory, console, watching, wave, on_divergence)
         runs.append(Run(directory.path))
-    report_runs(runs, runs[0].path / "figures", console)
+    compare(*runs)
     return 0

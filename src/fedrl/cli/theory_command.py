@@ -10,6 +10,7 @@ from rich.console import Console
 from fedrl import __version__
 from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
+from fedrl.report.tables import say_where
 from fedrl.report.theory_report import print_statements, print_study, write_study
 from fedrl.runs.pieces import Pieces
 from fedrl.tabular.families import FAMILIES
@@ -75,7 +76,5 @@ def report(
     sizes = ((agents, "environments"), (states, "states"), (actions, "actions"))
     size = ", ".join([*(count(*one) for one in sizes), f"gamma {problem.gamma:g}"])
     print_study(found, f"{title}: {size}", console)
-    for path in figures:
-        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
     if folder is not None:
-        console.print(f"results {folder}", soft_wrap=True, highlight=False)
+        say_where(figures, folder, console)

@@ -113,6 +113,12 @@ def in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
     return training[training["agent"] == training["environment"].astype(str)]
 
 
+def thetas_of(frame: "pd.DataFrame") -> "pd.Series[str]":
+    """The theta of each environment, seed by seed."""
+    places = frame.drop_duplicates(["seed", "environment"])
+    return places.sort_values(["seed", "environment"])["theta"]
+
+
 def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     """The arms, with what tells them apart added to labels that are equal.
 
@@ -162,8 +168,7 @@ def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", events: "pd
     # After the last evaluation: the run has no value at its end.
     curves = {split: curve.reindex(columns=[*curve, *stopped]) for split, curve in curves.items()}
     updates = curves[OWN].columns.to_numpy()
-    places = frames[OWN][["seed", "environment", "theta"]].drop_duplicates(["seed", "environment"])
-    thetas = places.sort_values(["seed", "environment"])["theta"].astype(str)
+    thetas = thetas_of(frames[OWN]).astype(str)
     values = {split: curve.to_numpy() for split, curve in curves.items()}
     return Arm(
         label, run.experiment, updates, values, tuple(thetas), run.path.name, frames, len(diverged)

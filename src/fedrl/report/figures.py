@@ -1,17 +1,24 @@
-"""The look of our figures, and how they are written."""
+"""The look of our figures, how they are written, and learning curves."""
 
 import io
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
-from fedrl.files import write_atomically
+from fedrl.files import Array, write_atomically
+from fedrl.report.arms import Arm
 
 # Readable in print and for colour-blind readers (Okabe and Ito), in the order we use them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# When there are more arms than colours.
+LINES = ("-", "--", ":")
 BAND = 1.65  # standard errors, as in the paper's figures
+COLUMNS = ("arm", "split", "updates", "seed")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -38,15 +45,44 @@ def tidy(ax: Axes) -> None:
     ax.grid(alpha=0.25, linewidth=0.6)
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """As PNG and PDF; the PNG comes first."""
-    written = []
-    for kind in ("png", "pdf"):
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """As PNG, whose path is returned, and as PDF beside it."""
+    # No creation date: the same results give the same file.
+    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
         buffer = io.BytesIO()
-        # No creation date: the same results give the same file.
-        metadata = {"CreationDate": None} if kind == "pdf" else None
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
-        path = folder / f"{name}.{kind}"
-        write_atomically(path, buffer.getvalue())
-        written.append(path)
-    return written
+        write_atomically(folder / f"{name}.{kind}", buffer.getvalue())
+    return folder / f"{name}.png"
+
+
+def mean_and_band(arm: Arm, split: str) -> tuple[Array, Array]:
+    """The curve of an arm, and how far its band reaches: infinitely far for a single seed."""
+    curve = arm.curves[split]
+    seeds, evaluations = curve.shape
+    spread = curve.std(0, ddof=1) if seeds > 1 else np.full(evaluations, inf)
+    return curve.mean(0), BAND * spread / seeds**0.5
+
+
+def draw_curves(ax: Axes, arms: Sequence[Arm], split: str) -> None:
+    """Return against training: for each arm the mean over seeds, and a band of standard errors."""
+    for number, arm in enumerate(arms):
+        colour = COLOURS[number % len(COLOURS)]
+        line = LINES[number // len(COLOURS) % len(LINES)]
+        mean, band = mean_and_band(arm, split)
+        ax.plot(arm.updates, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.shown)
+        if len(arm.curves[split]) > 1:
+            ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)
+    ax.set_xlabel(f"{arms[0].experiment.unit} of each agent")
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k: six digits run into each other
+    tidy(ax)
+
+
+def rows(arms: Sequence[Arm], splits: Sequence[str]) -> list[list[object]]:
+    """The numbers behind the curves, a row for each."""
+    return [
+        [arm.label, split, int(updates), seed, f"{value:.6g}"]
+        for arm in arms
+        for split in splits
+        for column, updates in enumerate(arm.updates)
+        for seed, value in enumerate(arm.curves[split][:, column])
+    ]

@@ -2,43 +2,29 @@
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pandas as pd
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.record import missed_in_words, read_missed
-from fedrl.report.arms import (
-    OWN,
-    SPLITS,
-    Arm,
-    differences,
-    final,
-    interval,
-    pairs,
-    side_by_side,
-)
-from fedrl.report.curves import COLUMNS, draw_curves, mean_and_band, rows
-from fedrl.report.figures import BAND, panels
+from fedrl.report.arms import OWN, SPLITS, differences, final, interval, side_by_side
+from fedrl.report.figures import BAND, COLUMNS, draw_curves, mean_and_band, panels, rows
+from fedrl.report.html.baseline import baseline_matrices
 from fedrl.report.html.costs import costs_section
 from fedrl.report.html.embeddings import embeddings_section
-from fedrl.report.html.environments import baseline_matrices, returns_against_theta
-from fedrl.report.html.lines import Line
+from fedrl.report.html.environments import returns_against_theta
+from fedrl.report.html.lines import Line, curves_section
 from fedrl.report.html.numbers import as_words, decimal
 from fedrl.report.html.section import Card, Section, Table, style_of
-from fedrl.report.html.sections import curves_section
 from fedrl.report.html.words import PLACES, told
-from fedrl.report.showing import show, table
+from fedrl.report.tables import table
 from fedrl.runs.metrics import RETURN
 from fedrl.runs.run import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Of a legend, about.
 INCHES_OF_LETTER, INCHES_OF_LINE = 0.075, 0.2
@@ -58,9 +44,13 @@ class RunReport:
         self.runs, self.metric, self.said = runs, metric, metric.replace("_", " ")
         self.suffix = "" if metric == RETURN else f"-{metric}"
         self.arms = side_by_side(runs, metric)
+        self.styles = [style_of(number) for number in range(len(self.arms))]
         self.unit = self.arms[0].experiment.unit
+        self.diverged = any(arm.diverged for arm in self.arms)
         # Where all of them were evaluated.
         self.splits = [s for s in SPLITS if all(s in arm.curves for arm in self.arms)]
+        self.at_end = [[interval(final(arm, s)) for s in self.splits] for arm in self.arms]
+        self.gains = list(differences(self.arms, self.splits))
 
     def printed(self) -> Iterator[RenderableType]:
         """What is said on a terminal."""
@@ -69,11 +59,35 @@ class RunReport:
                 yield f"{run.path} is not finished; this is how far it is"
             for words in missed_in_words(read_missed(run.path), run.experiment.rounds):
                 yield f"{run.path.name}: {words}"
-        yield _final_table(self.arms, self.splits, self.metric)
-        if any(arm.diverged for arm in self.arms):
+        yield self._final_table()
+        if self.diverged:
             yield Text(NOT_AVERAGED)
-        if pairs(self.arms):
-            yield _difference_table(self.arms, self.splits)
+        if self.gains:
+            yield self._difference_table()
+
+    def _final_table(self) -> RichTable:
+        seeds = sorted({arm.experiment.seeds for arm in self.arms})
+        counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
+        intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
+        title = f"{self.said.capitalize()} at the end: mean over {counts}{intervals}"
+        rows = [
+            (arm.shown, f"{arm.updates[-1]}", *map(str, ends))
+            for arm, ends in zip(self.arms, self.at_end, strict=True)
+        ]
+        return table(("", self.unit, *self.splits), rows, title=title, box=SIMPLE)
+
+    def _difference_table(self) -> RichTable:
+        rows = [
+            (
+                name if when == "end" else "",
+                when,
+                *(f"{gain}{'*' if gain.excludes_zero else ' '}" for gain in gains),
+            )
+            for name, when, gains in self.gains
+        ]
+        columns = ("", "", *(split.removesuffix(" environment") for split in self.splits))
+        title = "Differences, at the end and in the mean over the training; * excludes 0"
+        return table(columns, rows, left=(0, 1), title=title, box=SIMPLE, padding=(0, 1, 0, 0))
 
     def rows(self) -> tuple[Sequence[str], list[list[object]]]:
         """Columns and rows of the CSV file."""
@@ -100,15 +114,14 @@ class RunReport:
     def cards(self) -> list[Card]:
         """What one looks for first on a page: the return at the end, of each arm."""
         personal = any(arm.experiment.learner.personal for arm in self.arms)
-        main = OWN if personal or len(self.splits) == 1 else self.splits[0]
+        main = PLACES[OWN if personal or len(self.splits) == 1 else self.splits[0]]
         cards = []
-        for number, arm in enumerate(self.arms):
-            ends = {PLACES[split]: interval(final(arm, split)) for split in self.splits}
-            end = ends.pop(PLACES[main])
+        for style, arm, at_end in zip(self.styles, self.arms, self.at_end, strict=True):
+            ends = {PLACES[split]: end for split, end in zip(self.splits, at_end, strict=True)}
+            end = ends.pop(main)
             half = f"± {decimal(end.half)}" if isfinite(end.half) else ""
             beside = [(x.removesuffix(" environments"), as_words(y)) for x, y in ends.items()]
-            mean = decimal(end.mean)
-            cards.append(Card(style_of(number), arm.shown, mean, half, PLACES[main], beside))
+            cards.append(Card(style, arm.shown, decimal(end.mean), half, main, beside))
         return cards
 
     def sections(self) -> Iterator[Section | None]:
@@ -118,18 +131,20 @@ class RunReport:
         yield returns_against_theta(self.arms, self.said)
         yield baseline_matrices(self.arms, self.said)
         yield embeddings_section(self.runs)
-        styles = {arm.folder: style_of(i) for i, arm in reversed([*enumerate(self.arms)])}
-        yield costs_section(self.runs, styles)
+        # A run with two arms has the colour of the first.
+        colours = reversed([*zip(self.arms, self.styles, strict=True)])
+        yield costs_section(self.runs, {arm.folder: style for arm, style in colours})
 
     def _curves(self) -> Section:
         """A chart for each split."""
-        panels = []
-        for split in self.splits:
-            lines = [
-                Line(arm.shown, style_of(number), arm.updates, *mean_and_band(arm, split))
-                for number, arm in enumerate(self.arms)
-            ]
-            panels.append((PLACES[split].capitalize(), lines))
+        arms = list(zip(self.arms, self.styles, strict=True))
+        panels = [
+            (
+                PLACES[split].capitalize(),
+                [Line(arm.shown, x, arm.updates, *mean_and_band(arm, split)) for arm, x in arms],
+            )
+            for split in self.splits
+        ]
         words = f"Mean over seeds; the bands are {BAND} standard errors to each side."
         labels = f"{self.unit} of each agent", self.said
         return curves_section("Learning curves", words, panels, labels, self.unit)
@@ -138,21 +153,15 @@ class RunReport:
         """Tables of the ends and of the differences."""
         places = [PLACES[split] for split in self.splits]
         rows = [
-            [
-                arm.shown,
-                f"{int(arm.updates[-1]):,}",
-                str(arm.experiment.seeds),
-                *(as_words(interval(final(arm, split))) for split in self.splits),
-            ]
-            for arm in self.arms
+            [arm.shown, f"{arm.updates[-1]:,}", f"{arm.experiment.seeds}", *map(as_words, ends)]
+            for arm, ends in zip(self.arms, self.at_end, strict=True)
         ]
         columns = ["", self.unit, "seeds", *places]
-        styles = [style_of(number) for number in range(len(self.arms))]
-        tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, styles)]
+        tables = [Table(f"{self.said.capitalize()} at the end", columns, rows, self.styles)]
         words = ["Means over seeds ± 95 % interval (Student’s)."]
         compared = [
             [name, when, *(f"{as_words(x)}{' *' if x.excludes_zero else ''}" for x in gains)]
-            for name, when, gains in differences(self.arms, self.splits)
+            for name, when, gains in self.gains
         ]
         if compared:
             caption = "Differences, at the end and in the mean over the training"
@@ -161,7 +170,7 @@ class RunReport:
                 "A star marks differences whose interval excludes 0; seeds are paired where they "
                 "have the same environments."
             )
-        if any(arm.diverged for arm in self.arms):
+        if self.diverged:
             words.append(
                 "Diverged means that a reward, a loss, a parameter or a return was not a finite "
                 "number in some seeds: there is no mean over the others."
@@ -170,50 +179,7 @@ class RunReport:
             words.append("A single seed has no interval: it says nothing about others.")
         return Section("results", "Results", words, tables=tables)
 
-    def ends(self) -> "pd.DataFrame":
+    def ends(self) -> pd.DataFrame:
         """The values at the end, as text."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [[str(interval(final(arm, split))) for split in self.splits] for arm in self.arms],
-            index=[arm.shown for arm in self.arms],
-            columns=self.splits,
-        )
-
-
-def _final_table(arms: Sequence[Arm], splits: Sequence[str], metric: str) -> RichTable:
-    seeds = sorted({arm.experiment.seeds for arm in arms})
-    counts = " or ".join([*map(str, seeds[:-1]), count(seeds[-1], "seeds")])
-    intervals = " ± 95 % interval" if seeds[-1] > 1 else ""
-    return table(
-        ("", arms[0].experiment.unit, *splits),
-        [
-            (arm.shown, f"{arm.updates[-1]}", *(str(interval(final(arm, s))) for s in splits))
-            for arm in arms
-        ],
-        title=f"{metric.replace('_', ' ').capitalize()} at the end: mean over {counts}{intervals}",
-        box=SIMPLE,
-    )
-
-
-def _difference_table(arms: Sequence[Arm], splits: Sequence[str]) -> RichTable:
-    return table(
-        ("", "", *(split.removesuffix(" environment") for split in splits)),
-        [
-            (
-                name if what == "end" else "",
-                what,
-                *(f"{gain}{'*' if gain.excludes_zero else ' '}" for gain in gains),
-            )
-            for name, what, gains in differences(arms, splits)
-        ],
-        left=(0, 1),
-        title="Differences, at the end and in the mean over the training; * excludes 0",
-        box=SIMPLE,
-        padding=(0, 1, 0, 0),
-    )
-
-
-def report_runs(runs: Sequence[Run], folder: Path, console: Console, metric: str = RETURN) -> None:
-    """Print the tables; write them and the figures to `folder`."""
-    show(RunReport(runs, metric), folder, console)
+        labels = [arm.shown for arm in self.arms]
+        return pd.DataFrame(self.at_end, index=labels, columns=self.splits).map(str)

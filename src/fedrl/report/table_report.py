@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.box import SIMPLE
 from rich.console import RenderableType
 
@@ -13,14 +14,10 @@ from fedrl.counting import count
 from fedrl.network.record import missed_in_words, read_missed, rounds_in_words
 from fedrl.report.figures import COLOURS, panels, tidy
 from fedrl.report.html.costs import costs_section
-from fedrl.report.html.lines import Line
+from fedrl.report.html.lines import Line, curves_section
 from fedrl.report.html.section import Card, Section, Table, style_of
-from fedrl.report.html.sections import curves_section
-from fedrl.report.showing import table
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fedrl.report.tables import table
 
 ENDS = ("", "at the start", "at the end", "missed")
 
@@ -58,8 +55,6 @@ class TableReport:
 
     def figure(self) -> Figure:
         """A chart for each run: thin lines of its agents, a thick one of their average."""
-        from matplotlib.ticker import MaxNLocator
-
         titles = self._named(self.runs[0].experiment.name)
         figure, axes = panels(1 + 4.5 * len(self.runs), 3.4, titles, OBJECTIVE)
         for ax, run in zip(axes, self.runs, strict=True):
@@ -113,9 +108,7 @@ class TableReport:
         styles = {run.path.name: style_of(number) for number, run in enumerate(self.runs)}
         yield costs_section(self.runs, styles)
 
-    def ends(self) -> "pd.DataFrame":
-        import pandas as pd
-
+    def ends(self) -> pd.DataFrame:
         rows = [row for run in self.runs for row in _ends(run)]
         return pd.DataFrame(rows, columns=ENDS).set_index("")
 

@@ -2,7 +2,8 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fedrl.errors import FedrlError
 from fedrl.experiment.toml import about_tables, read_settings, table_of
@@ -10,9 +11,6 @@ from fedrl.files import read_text
 from fedrl.runs.run import Run, measurements
 from fedrl.runs.run_directory import EXPERIMENT, RunDirectory
 from fedrl.tabular.experiment import TabularExperiment
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OBJECTIVE, AVERAGE = "objective", "average"
 
@@ -26,12 +24,12 @@ class TableRun:
         self._directory.verify(EXPERIMENT)
         self.finished, self.seconds = self._directory.finished, self._directory.seconds
 
-    def metrics(self) -> "pd.DataFrame":
+    def metrics(self) -> pd.DataFrame:
         """Everything measured so far, one row for each number."""
         return measurements(self._directory)
 
     @cached_property
-    def objectives(self) -> "pd.DataFrame":
+    def objectives(self) -> pd.DataFrame:
         """A row for each round done, a column for the average and one for each agent.
 
         The value of the averaged policy in an agent's own environment, as the agent measured it;

@@ -7,11 +7,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
 
-from fedrl.report.csv_file import write_rows
 from fedrl.report.figures import COLOURS, new_figure, save, tidy
-from fedrl.report.showing import table
+from fedrl.report.tables import table, write_rows
 from fedrl.theory.statements import Statement
-from fedrl.theory.study import GAP_RUNS, ITERATIONS, PERIODS, Study
+from fedrl.theory.study import GAP_RUNS, ITERATIONS, Study
 
 HOLDS = {
     True: "[green]holds[/green]",
@@ -92,7 +91,7 @@ def write_study(study: Study, statements: list[Statement], folder: Path) -> list
         ((g.kappa, g.algorithm, g.objective, g.gap, g.certificate) for g in study.gaps),
     )
     figures = {"bounds": _bounds_figure(study), "gaps": _gap_figure(study)}
-    return [save(figure, folder, name)[0] for name, figure in figures.items()]
+    return [save(figure, folder, name) for name, figure in figures.items()]
 
 
 def _bounds_figure(study: Study) -> Figure:
@@ -102,11 +101,11 @@ def _bounds_figure(study: Study) -> Figure:
     }
     figure = new_figure(9, 3.6)
     for ax, (theorem, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
-        for colour, E in zip(COLOURS, PERIODS, strict=False):
-            curve = next(c for c in study.curves if (c.theorem, c.E) == (theorem, E))
+        curves = [curve for curve in study.curves if curve.theorem == theorem]
+        for colour, curve in zip(COLOURS, curves, strict=False):
             # From t = 1: a logarithmic axis has no 0.
             shown = curve.t >= 1
-            ax.loglog(curve.t[shown], curve.measured[shown], color=colour, label=f"E = {E}")
+            ax.loglog(curve.t[shown], curve.measured[shown], color=colour, label=f"E = {curve.E}")
             ax.loglog(curve.t[shown], curve.bound[shown], "--", color=colour, linewidth=1)
         ax.plot([], [], "--", color="black", linewidth=1, label="bound")
         ax.set(xlabel="local updates t", ylabel=label, title=theorem.capitalize())

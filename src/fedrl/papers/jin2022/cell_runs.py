@@ -1,7 +1,7 @@
 """The work behind a cell: federated runs of a range of replicates, and what is kept of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from fedrl.tabular.replicates import Outcome, Schedule, run_replicates
 # square times 16,000 replicates is an eighth of what 64 bits hold.
 UNIT = 2.0**-32
 SQUARE_UNIT = 2.0**-24
-
 
 Range = tuple[int, int]
 """First replicate, and one past the last."""
@@ -53,10 +52,8 @@ def run_cells(
     """
     waiting = {cell: ranges for cell, ranges in work.items() if ranges}
     pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="fedrl-compile")
-    compiled: dict[tuple[str, ...], Future[None]] = {}
-    for cell in waiting:
-        if _program(cell) not in compiled:
-            compiled[_program(cell)] = pool.submit(_compile, cell)
+    programs = {_program(cell): cell for cell in waiting}
+    compiled = {program: pool.submit(_compile, cell) for program, cell in programs.items()}
     try:
         while waiting:
             wait({compiled[_program(cell)] for cell in waiting}, return_when=FIRST_COMPLETED)

@@ -64,6 +64,13 @@ class Cell:
         return f"{self.family}-{self.algorithm}-{varied}"
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What tells it from others: the columns of the published table, in their order."""
+        names = {"family": self.family, "algorithm": self.algorithm}
+        E = {"E": f"{self.E:g}"}
+        return E | names if self.kappa is None else {"kappa": str(self.kappa)} | names | E
+
+    @property
     def learner(self) -> TabularLearner:
         return ALGORITHMS[self.algorithm]
 
@@ -98,7 +105,7 @@ class Cell:
 
 
 def _read(table: TableName) -> list[Cell]:
-    text = files("fedrl.papers.jin2022").joinpath(f"published/{table}.csv").read_text()
+    text = (files("fedrl.papers.jin2022") / f"published/{table}.csv").read_text()
     return [
         Cell(
             table=table,

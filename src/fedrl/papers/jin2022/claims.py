@@ -28,11 +28,6 @@ CLAIMS = {
     "C3": "personalisation beats the single policy in own environments",
     "C4": "E-Update adapts fast and stably, better than E&N- and Phi-Update",
 }
-NAMES: Mapping[Method, str] = {
-    "e-update": "E-Update",
-    "en-update": "E&N-Update",
-    "phi-update": "Phi-Update",
-}
 MARGIN = 0.01
 """A difference of less than this share of what there is to learn is none, in either direction."""
 
@@ -93,43 +88,32 @@ def measured(study: Study, runs: list[Run], adapted: Mapping[Method, Run]) -> Me
 
 def effects(found: Measured) -> list[Effect]:
     """Every difference that the claims speak of."""
-    plain, baseline, personal = found.plain, found.baseline, found.personal
-    e, en, phi = (found.adapted[method] for method in METHODS)
+    plain, average, baseline = found.plain, found.average_at_the_end, found.baseline
+    personal, (e, en, phi) = found.personal, (found.adapted[method] for method in METHODS)
     avg = plain.label.partition(",")[0]
-    sizes: list[tuple[str, str, Interval]] = [
-        (
-            "C1",
-            f"{avg} − alone, own, over the training",
-            difference(plain, baseline, OWN, over_training),
-        ),
-        ("C1", f"{avg} − alone, own, at the end", difference(plain, baseline, OWN)),
+    per = f"Per{avg} − {avg}"
+    sizes = [
+        ("C1", f"{avg} − alone, own, over the training", plain, baseline, OWN, over_training),
+        ("C1", f"{avg} − alone, own, at the end", plain, baseline, OWN, final),
+        ("C2", f"{avg} − E = ∞, training", plain, average, TRAIN, final),
+        ("C2", f"{avg} − Baseline, training", plain, baseline, TRAIN, final),
+        ("C2", f"{avg} − E = ∞, held-out", plain, average, HELD_OUT, final),
+        ("C2", f"{avg} − Baseline, held-out", plain, baseline, HELD_OUT, final),
+        ("C3", f"{per}, over the training", personal, plain, OWN, over_training),
+        ("C3", f"{per}, at the end", personal, plain, OWN, final),
+        ("C4", "E − E&N, over the adaptation (fast)", e, en, OWN, over_training),
+        ("C4", "E − E&N, at the end", e, en, OWN, final),
+        ("C4", "E − Phi, at the end", e, phi, OWN, final),
     ]
-    for split, where in ((TRAIN, "training"), (HELD_OUT, "held-out")):
-        for other, name in ((found.average_at_the_end, "E = ∞"), (baseline, "Baseline")):
-            sizes.append(("C2", f"{avg} − {name}, {where}", difference(plain, other, split)))
-    sizes += [
-        (
-            "C3",
-            f"Per{avg} − {avg}, over the training",
-            difference(personal, plain, OWN, over_training),
+    falls = interval(found.falls["en-update"] - found.falls["e-update"])
+    margin, seeds, family = MARGIN * found.range, plain.experiment.seeds, found.study.family
+    return [
+        *(
+            Effect(claim, family, what, difference(one, other, split, value), margin, seeds)
+            for claim, what, one, other, split, value in sizes
         ),
-        ("C3", f"Per{avg} − {avg}, at the end", difference(personal, plain, OWN)),
-        (
-            "C4",
-            "E − E&N, over the adaptation (fast)",
-            difference(e, en, OWN, over_training),
-        ),
-        ("C4", "E − E&N, at the end", difference(e, en, OWN)),
-        ("C4", "E − Phi, at the end", difference(e, phi, OWN)),
-        (
-            "C4",
-            "falls of E&N − falls of E (stable)",
-            interval(found.falls["en-update"] - found.falls["e-update"]),
-        ),
+        Effect("C4", family, "falls of E&N − falls of E (stable)", falls, margin, seeds),
     ]
-    margin = MARGIN * found.range
-    seeds = plain.experiment.seeds
-    return [Effect(claim, found.study.family, what, x, margin, seeds) for claim, what, x in sizes]
 
 
 def of_claim(found: list[Effect]) -> Verdict:

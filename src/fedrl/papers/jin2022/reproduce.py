@@ -10,10 +10,11 @@ from fedrl import __version__
 from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.papers.jin2022 import table_figures as figures
-from fedrl.papers.jin2022.cell_runs import Measured, fits, multiply_adds, run_cells, summarise
-from fedrl.papers.jin2022.cells import SEEDS, TARGETS, Cell
+from fedrl.papers.jin2022.cell_runs import fits, multiply_adds, run_cells, summarise
+from fedrl.papers.jin2022.cells import SEEDS, TARGETS
+from fedrl.papers.jin2022.comparison import Comparison, print_comparisons, write_csv
 from fedrl.progress import WorkProgress, new_console
-from fedrl.report.comparison import Comparison, print_comparisons, write_csv
+from fedrl.report.tables import say_where
 from fedrl.runs.pieces import Pieces
 
 QUICK_SEEDS = 300
@@ -41,7 +42,6 @@ def reproduce(
     if piece is not None and piece < 1:
         raise FedrlError(f"--piece must be at least 1, got {piece}")
     console = console or new_console()
-    cells = TARGETS[target]
     platform = jax.local_devices()[0].platform
     directory = Pieces.open(
         out or Path("results") / f"{target}-{seeds}-seeds",
@@ -54,76 +54,43 @@ def reproduce(
             "jax": jax.__version__,
             "platform": platform,
             "records": "before the local updates of each round, as published",
-            "cells": {cell.slug: cell.described() for cell in cells},
+            "cells": {cell.slug: cell.described() for cell in TARGETS[target]},
         },
     )
     size = piece or (PIECE_ON_CPU if platform == "cpu" else PIECE_ON_ACCELERATOR)
     with directory.locked():
-        measured = _run_missing(cells, directory, seeds, seed, size, target, console)
-        return _report(target, cells, measured, directory.path, console)
+        _run_missing(target, directory, seeds, seed, size, console)
+        results = [
+            Comparison(cell, summarise(cell, directory.load(cell.slug, seeds, partial(fits, cell))))
+            for cell in TARGETS[target]
+        ]
+        return _report(target, results, directory.path, console)
 
 
 def _run_missing(
-    cells: list[Cell],
-    directory: Pieces,
-    seeds: int,
-    seed: int,
-    size: int,
-    target: str,
-    console: Console,
-) -> list[Measured]:
-    work = {cell: list(directory.missing(cell.slug, seeds, size)) for cell in cells}
-    total = sum(multiply_adds(cell) * seeds for cell in cells)
+    target: str, directory: Pieces, seeds: int, seed: int, size: int, console: Console
+) -> None:
+    work = {cell: list(directory.missing(cell.slug, seeds, size)) for cell in TARGETS[target]}
+    total = sum(multiply_adds(cell) * seeds for cell in work)
     left = {cell: sum(stop - start for start, stop in ranges) for cell, ranges in work.items()}
-    done = sum(multiply_adds(cell) * (seeds - left[cell]) for cell in cells)
+    done = sum(multiply_adds(cell) * (seeds - left[cell]) for cell in work)
     with WorkProgress(f"{target}, {count(seeds, 'seeds')}", total, done, console) as progress:
         for cell, (start, stop), results in run_cells(work, seed):
             directory.save(cell.slug, start, stop, results)
             progress.latest(cell.slug)
             progress.advance(multiply_adds(cell) * (stop - start))
-    return [
-        summarise(cell, directory.load(cell.slug, seeds, partial(fits, cell))) for cell in cells
-    ]
 
 
-def _report(
-    target: str, cells: list[Cell], measured: list[Measured], folder: Path, console: Console
-) -> bool:
-    comparisons = [
-        Comparison(
-            labels=_labels(target, cell),
-            published=cell.published,
-            published_se=cell.published_se,
-            mean=ours.mean,
-            se=ours.se,
-            seeds=ours.seeds,
-        )
-        for cell, ours in zip(cells, measured, strict=True)
-    ]
-    table = "table2" if target == "figure2" else target
-    write_csv(folder / f"{table}.csv", comparisons)
-    drawn = figures.draw(target, cells, measured, folder)
-    print_comparisons(f"{target} of Jin et al. (2022)", comparisons, console)
-    if comparisons[0].seeds < SEEDS and not all(row.agrees for row in comparisons):
+def _report(target: str, results: list[Comparison], folder: Path, console: Console) -> bool:
+    agrees = all(one.agrees for one in results)
+    write_csv(folder / f"{results[0].cell.table}.csv", results)
+    drawn = figures.draw(target, results, folder)
+    print_comparisons(f"{target} of Jin et al. (2022)", results, console)
+    if results[0].ours.seeds < SEEDS and not agrees:
         console.print(
             "Few seeds: where one in a hundred loses a lot, they may contain none of those and "
             f"look too exact. Only {SEEDS} seeds decide.",
             highlight=False,
         )
-    for path in drawn:
-        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
-    console.print(f"results {folder}", soft_wrap=True, highlight=False)
-    return all(comparison.agrees for comparison in comparisons)
-
-
-def _labels(target: str, cell: Cell) -> dict[str, str]:
-    """The columns of the published tables, in their order."""
-    E = f"{cell.E:g}"
-    if target == "table1":
-        return {
-            "kappa": str(cell.kappa),
-            "family": cell.family,
-            "algorithm": cell.algorithm,
-            "E": E,
-        }
-    return {"E": E, "family": cell.family, "algorithm": cell.algorithm}
+    say_where(drawn, folder, console)
+    return agrees

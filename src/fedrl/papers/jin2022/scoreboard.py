@@ -6,7 +6,6 @@ from pathlib import Path
 import jax
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from fedrl.counting import count
 from fedrl.engine.footprint import refuse_what_does_not_fit
@@ -24,7 +23,7 @@ from fedrl.papers.jin2022.claims import (
 from fedrl.papers.jin2022.studies import BASES, METHODS, Size, Study, study
 from fedrl.papers.jin2022.verdicts import Outcome, Verdict
 from fedrl.progress import new_console
-from fedrl.report.csv_file import write_rows
+from fedrl.report.tables import say_where, table, write_rows
 from fedrl.runs.adaptation import Adaptation, experiment_of
 from fedrl.runs.launch import begin, go_on
 from fedrl.runs.run import Run
@@ -38,6 +37,11 @@ COLOURS: dict[Outcome | Verdict, str] = {
     "equivalent": "magenta",
     "undecided": "yellow",
 }
+COLUMNS = (
+    *("claim", "family", "comparison", "effect", "half_interval", "margin"),
+    *("p_better", "p_worse", "p_equivalent", "outcome", "verdict"),
+    *("seeds", "root", "agents", "updates", "E", "size"),
+)
 RULE = f"""\
 A difference of less than {MARGIN:.0%} of what there is to learn, the margin, counts as none.
 better: the interval lies above +margin; worse: below -margin; equivalent: between the two.
@@ -81,9 +85,7 @@ def reproduce_claims(
     everything = [effect for one in found for effect in effects(one)]
     _write(everything, found, folder)
     _print(everything, found, console)
-    for path in draw(found, folder):
-        console.print(f"figure  {path}", soft_wrap=True, highlight=False)
-    console.print(f"results {folder}", soft_wrap=True, highlight=False)
+    say_where(draw(found, folder), folder, console)
     return everything
 
 
@@ -110,38 +112,30 @@ def _run(one: Study, number: int, studies: list[Study], folder: Path, console: C
 
 def _write(everything: list[Effect], found: list[Measured], folder: Path) -> None:
     """The scoreboard as CSV."""
-    sizes = {one.study.family: one.study for one in found}
+    studies = {one.study.family: one.study for one in found}
     verdicts = {of: of_claim(rows) for of, rows in _claims(everything)}
     rows: list[list[object]] = []
-    for effect in everything:
-        one = sizes[effect.family]
-        numbers = (effect.size.mean, effect.size.half, effect.margin, *effect.p)
-        plain = one.plain
-        budget = [effect.seeds, plain.seed, plain.agents, plain.updates, f"{plain.E:g}", one.size]
-        found_out = [effect.outcome, verdicts[effect.claim, effect.family]]
-        words = (effect.claim, effect.family, effect.what)
-        rows.append([*words, *(f"{x:.6g}" for x in numbers), *found_out, *budget])
-    columns = ("claim", "family", "comparison", "effect", "half_interval", "margin")
-    p_columns = ("p_better", "p_worse", "p_equivalent", "outcome", "verdict")
-    budget_columns = ("seeds", "root", "agents", "updates", "E", "size")
-    write_rows(folder / "scoreboard.csv", (*columns, *p_columns, *budget_columns), rows)
+    for one in everything:
+        study = studies[one.family]
+        plain = study.plain
+        numbers = (one.size.mean, one.size.half, one.margin, *one.p)
+        found_out = (one.outcome, verdicts[one.claim, one.family])
+        budget = (one.seeds, plain.seed, plain.agents, plain.updates, f"{plain.E:g}", study.size)
+        shown = (f"{x:.6g}" for x in numbers)
+        rows.append([one.claim, one.family, one.what, *shown, *found_out, *budget])
+    write_rows(folder / "scoreboard.csv", COLUMNS, rows)
 
 
 def _print(everything: list[Effect], found: list[Measured], console: Console) -> None:
-    table = Table(
-        title="The paper's claims: effect on the return ± 95 % interval over seeds",
-        title_justify="left",
-        box=SIMPLE,
-        padding=(0, 1, 0, 0),
-    )
-    for column in ("", "effect", "seeds", "verdict"):
-        table.add_column(column, justify="right" if column in ("effect", "seeds") else "left")
+    title = "The paper's claims: effect on the return ± 95 % interval over seeds"
+    columns = ("", "effect", "seeds", "verdict")
+    board = table(columns, (), left=(0, 3), title=title, box=SIMPLE, padding=(0, 1, 0, 0))
     for (claim, family), rows in _claims(everything):
-        table.add_row(f"[bold]{claim} on {family}[/]", "", "", f"[bold]{_shown(of_claim(rows))}[/]")
+        board.add_row(f"[bold]{claim} on {family}[/]", "", "", f"[bold]{_shown(of_claim(rows))}[/]")
         for row in rows:
-            table.add_row(f"  {row.what}", str(row.size), str(row.seeds), _shown(row.outcome))
-        table.add_section()
-    console.print(table)
+            board.add_row(f"  {row.what}", str(row.size), str(row.seeds), _shown(row.outcome))
+        board.add_section()
+    console.print(board)
     for claim, what in CLAIMS.items():
         console.print(f"{claim}: {what}.", highlight=False)
     console.print(RULE, highlight=False)

@@ -19,8 +19,12 @@ from fedrl.runs.adaptation import Method
 
 Size = Literal["full", "reduced", "quick"]
 
-METHODS: tuple[Method, ...] = ("e-update", "en-update", "phi-update")
-"""How a new environment is met (claim C4)."""
+METHODS: dict[Method, str] = {
+    "e-update": "E-Update",
+    "en-update": "E&N-Update",
+    "phi-update": "Phi-Update",
+}
+"""How a new environment is met (claim C4), and the paper's name for it."""
 
 ROOT = 3
 """Root of the random numbers that claims are tested with. No setting was chosen on it: presets were

@@ -50,11 +50,7 @@ def p_values(size: Interval, margin: float, seeds: int) -> PValues:
 
 def outcome(p: PValues) -> Outcome:
     """What a comparison shows by itself: where its 95 % interval lies."""
-    shown: dict[Outcome, float] = {
-        "better": p.better,
-        "worse": p.worse,
-        "equivalent": p.equivalent,
-    }
+    shown: dict[Outcome, float] = {"better": p.better, "worse": p.worse, "equivalent": p.equivalent}
     return next((name for name, value in shown.items() if value <= LEVEL), "undecided")
 
 

@@ -1,22 +1,24 @@
 """What runs cost: what is communicated, and how long they took, as far as that is known."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import pandas as pd
 
 from fedrl.errors import FedrlError
-from fedrl.network.experiments import AnyExperiment
 from fedrl.network.kinds import first_agent
 from fedrl.network.record import COST_COLUMNS, COSTS
 from fedrl.progress import in_words
 from fedrl.report.html.numbers import bytes_as_words
 from fedrl.report.html.section import Section, Table
-from fedrl.report.html.svg import RIGHT, WIDTH, Chart, mark, text
+from fedrl.report.html.svg import RIGHT, WIDTH, Chart, rect, text
 from fedrl.report.table_runs import AnyRun
 
-MEASURED = ("communications", "shared parameters", "to agents", "to the server", "bytes")
-COLUMNS = ("run", *MEASURED, "time", "computing")
+COLUMNS = (
+    *("run", "communications", "shared parameters"),
+    *("to agents", "to the server", "bytes", "time", "computing"),
+)
 ROW = 44.0
 """Height of a bar and what stands above it."""
 
@@ -36,16 +38,8 @@ class Costs(NamedTuple):
     """Of the slowest agent of each round, all rounds together."""
 
 
-def shared_size(experiment: AnyExperiment) -> tuple[int, int]:
-    """Parameters that an agent is sent and sends, and their bytes, with what a correction adds."""
-    leaves = jax.tree.leaves(first_agent(experiment).sent)
-    return sum(x.size for x in leaves), sum(x.size * x.dtype.itemsize for x in leaves)
-
-
 def costs_of(run: AnyRun, size: int) -> Costs:
     """Measured where a federation has done so; `size` is the bytes that an agent shares."""
-    import pandas as pd
-
     experiment, file = run.experiment, run.path / COSTS
     if not file.exists():
         rounds = int(run.metrics()["round"].max())
@@ -57,26 +51,21 @@ def costs_of(run: AnyRun, size: int) -> Costs:
         rounds = int(table["round"].nunique())
     except (ValueError, LookupError):
         raise FedrlError(f"{file} is damaged: move it away, and costs are computed") from None
-    whole = table.sum()
-    return Costs(
-        min(rounds, experiment.rounds),
-        whole["bytes_sent"],
-        whole["bytes_received"],
-        "measured",
-        whole["seconds"],
-        whole["longest_computation"],
-    )
+    sums = table[["bytes_sent", "bytes_received", "seconds", "longest_computation"]].sum()
+    sent, received, seconds, computation = sums
+    return Costs(min(rounds, experiment.rounds), sent, received, "measured", seconds, computation)
 
 
 def costs_section(runs: Sequence[AnyRun], styles: Mapping[str, str]) -> Section:
     """A table of all runs, and bars of what travels, in each run's colour, by its folder's name."""
     rows, bars, computed = [], [], False
     for run in runs:
-        parameters, size = shared_size(run.experiment)
-        cost = costs_of(run, size)
-        times = (cost.seconds, cost.computation)
-        counts = f"{cost.rounds:,}", f"{parameters:,}"
+        # What an agent is sent and sends, with what a correction adds.
+        leaves = jax.tree.leaves(first_agent(run.experiment).sent)
+        cost = costs_of(run, sum(x.size * x.dtype.itemsize for x in leaves))
+        counts = f"{cost.rounds:,}", f"{sum(x.size for x in leaves):,}"
         travelled = bytes_as_words(cost.sent), bytes_as_words(cost.received)
+        times = (cost.seconds, cost.computation)
         took = ("not recorded" if time is None else in_words(time) for time in times)
         rows.append([run.path.name, *counts, *travelled, cost.how, *took])
         bars.append((run.path.name, styles[run.path.name], cost.sent + cost.received))
@@ -101,10 +90,11 @@ def _bars(title: str, bars: Sequence[tuple[str, str, float]]) -> Chart:
     marks, said = [], []
     for i, (label, style, value) in enumerate(bars):
         y, told = 14.0 + i * ROW, bytes_as_words(value)
-        at: dict[str, Any] = {"x": 0.0, "y": y + 7, "height": 10.0}
-        marks.append(text(0.0, y, label))
-        marks.append(text(whole, y, told, "end", "value"))
-        marks.append(mark("rect", class_="track", width=whole, **at))
-        marks.append(mark("rect", class_=f"bar {style}", width=whole * value / longest, **at))
+        marks += [
+            text(0.0, y, label),
+            text(whole, y, told, "end", "value"),
+            rect(0.0, y + 7, whole, 10.0, class_="track"),
+            rect(0.0, y + 7, whole * value / longest, 10.0, class_=f"bar {style}"),
+        ]
         said.append(f"{label} {told}")
     return Chart(title, f"{title}: {'; '.join(said)}", marks, height=len(bars) * ROW)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrl.files import Array
-from fedrl.report.arms import in_own_environment
+from fedrl.report.arms import in_own_environment, thetas_of
+from fedrl.report.html.numbers import extremes
 from fedrl.report.html.points import Point, coloured_chart
 from fedrl.report.html.section import Section
 from fedrl.report.html.svg import Chart
@@ -29,9 +30,9 @@ def embeddings_section(runs: Sequence[Run]) -> Section | None:
         found = _maps(run, f", {run.path.name}" if len(personal) > 1 else "")
         if isinstance(found, str):
             notes.append(f"{run.path.name}: {found}")
-            continue
-        charts += found
-        projected |= run.experiment.learner.personal.embedding > DIRECTLY
+        else:
+            charts += found
+            projected |= run.experiment.learner.personal.embedding > DIRECTLY
     words = ["Each point is the private embedding of one agent at the end, coloured by theta."]
     if projected:
         words.append(
@@ -78,13 +79,12 @@ def _maps(run: Run, which: str) -> list[Chart] | str:
 
 def _thetas(run: Run) -> Array | None:
     """(seeds, agents, constants): where agents live."""
-    homes = in_own_environment(run.metrics()).drop_duplicates(["seed", "environment"])
-    homes = homes.sort_values(["seed", "environment"])
+    thetas = thetas_of(in_own_environment(run.metrics()))
     experiment = run.experiment
     shape = (experiment.seeds, experiment.agents, len(experiment.family.varied))
-    if homes["theta"].isna().any() or len(homes) != shape[0] * shape[1]:
+    if thetas.isna().any() or len(thetas) != shape[0] * shape[1]:
         return None
-    return np.array([str(theta).split() for theta in homes["theta"]], float).reshape(shape)
+    return np.array([str(theta).split() for theta in thetas], float).reshape(shape)
 
 
 def _map(embeddings: Array, values: Array, name: str, which: str) -> Chart:
@@ -102,7 +102,7 @@ def _map(embeddings: Array, values: Array, name: str, which: str) -> Chart:
         for (seed, agent), value in np.ndenumerate(values)
         for x, y in [places[seed, agent].tolist()]
     ]
-    return coloured_chart(f"by {name}{which}", points, labels, name)
+    return coloured_chart(f"by {name}{which}", points, labels, name, extremes(values))
 
 
 def main_directions(embeddings: Array, values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Curves with bands."""
+"""Curves with bands, and the section that shows them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +8,7 @@ import numpy as np
 from fedrl.files import Array
 from fedrl.report.arms import Interval
 from fedrl.report.html.numbers import as_words, extremes
+from fedrl.report.html.section import Section
 from fedrl.report.html.svg import Axes, Chart, mark
 
 MOST_PLACES = 400
@@ -27,11 +28,6 @@ class Line(NamedTuple):
         """The same at some places only."""
         return Line(self.label, self.style, self.x[kept], self.y[kept], self.half[kept])
 
-    def thinned(self) -> "Line":
-        """The same with few enough places; the last one is always there."""
-        last = len(self.x) - 1
-        return self.at(np.unique(np.linspace(0, last, MOST_PLACES).round().astype(int)))
-
     @property
     def edges(self) -> tuple[Array, Array]:
         half = np.where(np.isfinite(self.half), self.half, 0.0)
@@ -41,16 +37,29 @@ class Line(NamedTuple):
         return as_words(Interval(self.y[index], self.half[index]))
 
 
-def extent(lines: Sequence[Line]) -> tuple[float, float]:
-    """Smallest and largest value of curves and bands."""
-    return extremes(np.concatenate([edge for line in lines for edge in line.edges]))
+def curves_section(
+    title: str,
+    words: str,
+    panels: Sequence[tuple[str, Sequence[Line]]],
+    labels: tuple[str, str],
+    unit: str,
+) -> Section:
+    """A chart for each panel, all with the same axis."""
+    edges = [edge for _, lines in panels for line in lines for edge in line.edges]
+    ys = extremes(np.concatenate(edges))
+    charts = [_chart(name, lines, labels, unit, ys) for name, lines in panels]
+    longest = max((lines for _, lines in panels), key=len)
+    legend = [(line.style, line.label) for line in longest]
+    return Section("curves", title, [words], legend=legend, charts=charts)
 
 
-def line_chart(
+def _chart(
     title: str, lines: Sequence[Line], labels: tuple[str, str], unit: str, ys: tuple[float, float]
 ) -> Chart:
     """Curves over training; pointed at, all values at the nearest place."""
-    lines = [line.thinned() for line in lines]
+    # The last place is always kept.
+    kept = [np.linspace(0, len(line.x) - 1, MOST_PLACES).round().astype(int) for line in lines]
+    lines = [line.at(np.unique(places)) for line, places in zip(lines, kept, strict=True)]
     axes = Axes.around(np.concatenate([line.x for line in lines]), np.array(ys), labels)
     bands, curves, dots = [], [], []
     for line in (line.at(np.isfinite(line.y)) for line in lines):

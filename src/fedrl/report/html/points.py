@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrl.counting import count
 from fedrl.files import Array
-from fedrl.report.html.numbers import decimal, short
+from fedrl.report.html.numbers import decimal
 from fedrl.report.html.svg import HEIGHT, STEPS, Axes, Chart, legend_of_colours, mark
 
 BINS = 8
@@ -28,12 +28,11 @@ class Point(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """The points of one arm, the first `shown` of which are drawn."""
+    """The points of one arm."""
 
     label: str
     style: str
     points: Sequence[Point]
-    shown: int
 
 
 def _columns(points: Sequence[Point]) -> tuple[Array, Array]:
@@ -46,14 +45,15 @@ def cloud_chart(
     labels: tuple[str, str],
     ys: tuple[float, float],
     *,
+    most: int,
     trends: bool,
 ) -> Chart:
-    """Points of each arm; `trends`: and a line through means of all."""
+    """The first points of each arm, at most so many; `trends`: and a line through means of all."""
     xs, _ = _columns([point for cloud in clouds for point in cloud.points])
     axes = Axes.around(xs, np.array(ys), labels, room=0.03)
     marks, lines, stops, told = axes.marks(), [], [], []
-    for number, (label, style, points, shown) in enumerate(clouds):
-        for point in points[:shown]:
+    for number, (label, style, points) in enumerate(clouds):
+        for point in points[:most]:
             x, y = axes.x(point.x), axes.y(point.y)
             marks.append(mark("circle", cx=x, cy=y, r=2.2, class_=f"dot {style}"))
             stops.append([round(x, 1), round(y, 1), point.head, [[number, point.told]]])
@@ -88,19 +88,18 @@ def coloured_chart(
     points: Sequence[Point],
     labels: tuple[str, str],
     colour_label: str,
-    values: tuple[float, float] | None = None,
+    values: tuple[float, float],
 ) -> Chart:
     """A map of points; `values` are those of the first and the last colour."""
     axes = Axes.around(*_columns(points), labels, room=0.05)
-    low, high = values or (min(p.value for p in points), max(p.value for p in points))
-    marks, stops = axes.marks(), []
+    (low, high), marks, stops = values, axes.marks(), []
     for point in points:
         x, y = axes.x(point.x), axes.y(point.y)
         share = (point.value - low) / (high - low) if high > low else 0.5
         marks.append(mark("circle", cx=x, cy=y, r=4.2, class_="place", fill=colour(share)))
         stops.append([round(x, 1), round(y, 1), point.head, [[0, point.told]]])
     strip = [{"fill": colour(share)} for share in np.linspace(0, 1, STEPS)]
-    marks += legend_of_colours(strip, (short(low), short(high)), colour_label, HEIGHT + 12)
+    marks += legend_of_colours(strip, values, colour_label, HEIGHT + 12)
     described = f"{title}: {count(len(points), 'points')}, coloured by {colour_label}"
     return Chart(title, described, marks, {"names": [["", ""]], "stops": stops}, HEIGHT + 26)
 

@@ -20,19 +20,14 @@ LETTER = 6.4
 STRIP, STEPS = 96.0, 24
 """Width of a legend of colours, and how many it has."""
 
-
-class Mark(NamedTuple):
-    """An element of a drawing."""
-
-    name: str
-    attributes: Mapping[str, str]
-    text: str
+Mark = tuple[str, Mapping[str, str], str]
+"""An element of a drawing: its name, its attributes, its text."""
 
 
 def mark(name: str, said: str = "", **attributes: object) -> Mark:
     """An element; `class_` and `text_anchor` stand for `class` and `text-anchor`."""
     given = {k.rstrip("_").replace("_", "-"): _plain(x) for k, x in attributes.items() if x != ""}
-    return Mark(name, given, said)
+    return name, given, said
 
 
 def _plain(value: object) -> str:
@@ -43,6 +38,11 @@ def _plain(value: object) -> str:
 def text(x: float, y: float, said: str, anchor: str = "", style: str = "") -> Mark:
     """Words at a place: they begin there, or have their `anchor` there."""
     return mark("text", said, class_=style, x=x, y=y, text_anchor=anchor)
+
+
+def rect(x: float, y: float, width: float, height: float, **look: Any) -> Mark:
+    """A rectangle, from its upper left corner."""
+    return mark("rect", x=x, y=y, width=width, height=height, **look)
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,15 @@ def _wider(values: Array, share: float) -> tuple[float, float]:
 
 
 def legend_of_colours(
-    colours: Sequence[Mapping[str, str]], ends: tuple[str, str], name: str, y: float
+    colours: Sequence[Mapping[str, str]], ends: tuple[float, float], name: str, y: float
 ) -> list[Mark]:
-    """A strip of colours (attributes) between what the ends mean."""
+    """A strip of colours (attributes) between the values of the first and of the last."""
+    low, high = map(short, ends)
     step = STRIP / len(colours)
-    start = WIDTH - RIGHT - STRIP - LETTER * len(ends[1]) - 6
-    marks = []
-    for i, colour in enumerate(colours):
-        at: dict[str, Any] = {"x": start + i * step, "y": y, "width": step + 0.3, "height": 8.0}
-        marks.append(mark("rect", **at, **colour))
-    marks.append(text(start - 6, y + 8, ends[0], "end"))
-    marks.append(text(start + STRIP + 6, y + 8, ends[1]))
-    return [*marks, text(0.0, y + 8, name)]
+    start = WIDTH - RIGHT - STRIP - LETTER * len(high) - 6
+    return [
+        *(rect(start + i * step, y, step + 0.3, 8.0, **look) for i, look in enumerate(colours)),
+        text(start - 6, y + 8, low, "end"),
+        text(start + STRIP + 6, y + 8, high),
+        text(0.0, y + 8, name),
+    ]

@@ -1,14 +1,18 @@
 """Comparison with published numbers, by hand-made numbers."""
 
+from dataclasses import replace
 from math import hypot
 
 import pytest
 
-from fedrl.report.comparison import Comparison
+from fedrl.papers.jin2022.cell_runs import Measured
+from fedrl.papers.jin2022.cells import TABLE2
+from fedrl.papers.jin2022.comparison import Comparison
 
 
 def comparison(ours, se=0.0, published=10.0, published_se=0.0):
-    return Comparison({"E": "1"}, published, published_se, ours, se, 100)
+    cell = replace(TABLE2[0], published=published, published_se=published_se)
+    return Comparison(cell, Measured(ours, se, 100, curve=None))
 
 
 def test_z_is_in_combined_standard_errors():

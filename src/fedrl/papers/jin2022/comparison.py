@@ -1,42 +1,33 @@
 """Our numbers beside published ones."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import hypot
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
 from fedrl.counting import count
-from fedrl.report.csv_file import write_rows
-from fedrl.report.showing import table
+from fedrl.papers.jin2022.cell_runs import Measured
+from fedrl.papers.jin2022.cells import Cell
+from fedrl.report.tables import table, write_rows
 
 # A standard error published as 0.00 is known to two digits only.
 SMALLEST_PUBLISHED_SE = 0.005
 NOTICEABLE, TOO_FAR = 2.0, 3.0
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One published number and ours."""
+class Comparison(NamedTuple):
+    """A published number and ours."""
 
-    labels: dict[str, str]
-    """What the number is, by column."""
-    published: float
-    """The published mean."""
-    published_se: float
-    """Its standard error."""
-    mean: float
-    """Our mean."""
-    se: float
-    """Its standard error."""
-    seeds: int
-    """Replicates behind our mean."""
+    cell: Cell
+    ours: Measured
 
     @property
     def z(self) -> float:
         """Difference in combined standard errors."""
-        published_se = self.published_se or SMALLEST_PUBLISHED_SE
-        return (self.mean - self.published) / hypot(published_se, self.se)
+        published_se = self.cell.published_se or SMALLEST_PUBLISHED_SE
+        return (self.ours.mean - self.cell.published) / hypot(published_se, self.ours.se)
 
     @property
     def agrees(self) -> bool:
@@ -49,25 +40,26 @@ class Comparison:
         return "[yellow]~[/yellow]" if self.agrees else "[red]✗[/red]"
 
 
-def write_csv(path: Path, comparisons: list[Comparison]) -> None:
+def write_csv(path: Path, comparisons: Sequence[Comparison]) -> None:
     """The published columns, then ours."""
     rows = []
     for row in comparisons:
-        ours = [f"{row.mean:.6f}", f"{row.se:.6f}", row.seeds, f"{row.z:.4f}"]
-        published = [f"{row.published:.2f}", f"{row.published_se:.2f}"]
-        rows.append([*row.labels.values(), *published, *ours])
-    columns = [*comparisons[0].labels, "mean", "se", "ours_mean", "ours_se", "seeds", "z"]
-    write_rows(path, columns, rows)
+        cell, ours = row
+        published = [f"{cell.published:.2f}", f"{cell.published_se:.2f}"]
+        found = [f"{ours.mean:.6f}", f"{ours.se:.6f}", ours.seeds, f"{row.z:.4f}"]
+        rows.append([*cell.labels.values(), *published, *found])
+    labels = comparisons[0].cell.labels
+    write_rows(path, [*labels, "mean", "se", "ours_mean", "ours_se", "seeds", "z"], rows)
 
 
-def print_comparisons(title: str, comparisons: list[Comparison], console: Console) -> None:
+def print_comparisons(title: str, comparisons: Sequence[Comparison], console: Console) -> None:
     """A table for people, a row for each number."""
-    labels = comparisons[0].labels
+    labels = comparisons[0].cell.labels
     rows = [
         (
-            *row.labels.values(),
-            f"{row.mean:.2f} ± {row.se:.2f}",
-            f"{row.published:.2f} ± {row.published_se:.2f}",
+            *row.cell.labels.values(),
+            f"{row.ours.mean:.2f} ± {row.ours.se:.2f}",
+            f"{row.cell.published:.2f} ± {row.cell.published_se:.2f}",
             f"{row.z:+.2f}",
             row.mark,
         )
@@ -81,6 +73,6 @@ def print_comparisons(title: str, comparisons: list[Comparison], console: Consol
     console.print(
         f"z: difference in combined standard errors. {near} of {len(comparisons)} within "
         f"{NOTICEABLE:g}, {far} off by more than {TOO_FAR:g}; "
-        f"{count(comparisons[0].seeds, 'seeds')}.",
+        f"{count(comparisons[0].ours.seeds, 'seeds')}.",
         highlight=False,
     )
