@@ -2,17 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from fedrl import arguments
+from fedrl.arguments import Check, of_kind, settle, whole
 from fedrl.errors import FedrlError
 from fedrl.families import gymnasium_making as making
-from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.control_family import (
+    MOST_STEPS,
+    Renewed,
+    Shape,
+    ShapedFamily,
+    State,
+    Stepped,
+    Varied,
+    interval,
+)
 from fedrl.families.gymnasium_host import HALF, HEAD, SEED, ask, hall
 from fedrl.files import Array
 
@@ -26,58 +34,61 @@ class Uniform(NamedTuple):
     high: float
 
 
+def _ranges(name: str, value: Any) -> tuple[tuple[str, float, float], ...]:
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(one, (tuple, list)) and len(one) == 3 for one in value
+    ):
+        raise FedrlError(f"{name} must be a list of (keyword, low, high), got {value!r}")
+    if not value:
+        raise FedrlError(
+            f"{name} is empty, so all environments would be the same: name at least one "
+            'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
+        )
+    for keyword, *_ in value:
+        of_kind(name, keyword, str)
+    return tuple((keyword, *_range(keyword, ends)) for keyword, *ends in value)
+
+
+def _range(keyword: str, ends: Any) -> tuple[float, float]:
+    return interval(f"family.vary, range of {keyword}", ends, ANYTHING)
+
+
 @dataclass(frozen=True)
-class GymnasiumFamily(ControlFamily):
+class GymnasiumFamily(ShapedFamily):
     """Environments that Gymnasium makes, which differ in keywords; stepped on the host."""
 
     environment: str = "CartPole-v1"
     """Id of a registered environment, or `module:function` that makes one from keywords."""
-    vary: tuple[tuple[str, float, float], ...] = ()
+    vary: Annotated[tuple[tuple[str, float, float], ...], Check(_ranges)] = ()
     """(keyword, low, high) of what differs: theta, in this order; uniform."""
-    time_limit: int = 0
+    time_limit: Annotated[int, Check(partial(whole, smallest=0, largest=MOST_STEPS))] = 0
     """Steps after which an episode is cut off; 0: as the environment says."""
 
     name: ClassVar[str] = "gymnasium"
+    keeps_environments: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        arguments.of_kind("family.environment", self.environment, str)
-        if not isinstance(self.vary, (tuple, list)) or not all(
-            isinstance(one, (tuple, list)) and len(one) == 3 for one in self.vary
-        ):
-            raise FedrlError(
-                f"family.vary must be a list of (keyword, low, high), got {self.vary!r}"
-            )
-        if not self.vary:
-            raise FedrlError(
-                "family.vary is empty, so all environments would be the same: name at least one "
-                'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
-            )
-        arguments.settle(self, vary=tuple(self._range(*one) for one in self.vary))
+        super().__post_init__()
         if self.time_limit == 0:
-            if self._shape.time_limit is None:
+            _, limit = self._looked_at
+            if limit is None:
                 raise FedrlError(
                     f"{self.environment} does not say when an episode is too long: give a "
                     "time_limit, in a file as time_limit = 500 below [family]"
                 )
-            arguments.settle(self, time_limit=self._shape.time_limit)
-        super().__post_init__()
-
-    @staticmethod
-    def _range(name: Any, low: Any, high: Any) -> tuple[str, float, float]:
-        arguments.of_kind("family.vary", name, str)
-        allowed = "two numbers, the smaller one first"
-        where = f"family.vary, range of {name}"
-        first = arguments.number(where, low, allowed, lambda x: abs(x) <= ANYTHING[1])
-        last = arguments.number(where, high, allowed, lambda x: first <= x <= ANYTHING[1])
-        return name, first, last
+            settle(self, time_limit=whole("family.time_limit", limit, largest=MOST_STEPS))
 
     @cached_property
-    def _shape(self) -> making.Shape:
+    def shape(self) -> Shape:
+        return self._looked_at[0]
+
+    @property
+    def _looked_at(self) -> tuple[Shape, int | None]:
         return making.shape_of(self.environment, *((name, low) for name, low, _ in self.vary))
 
-    def take_shape(self, shape: making.Shape) -> None:
+    def take_shape(self, shape: Shape) -> None:
         """Look like this; no environment is made to find out."""
-        self.__dict__["_shape"] = shape
+        self.__dict__["shape"] = shape
 
     def keywords(self, theta: Any) -> dict[str, float]:
         """What an environment is made with."""
@@ -86,28 +97,6 @@ class GymnasiumFamily(ControlFamily):
     def words(self, theta: Any) -> str:
         """An environment, for people."""
         return f"{self.environment} with {self.keywords(theta)}"
-
-    @property
-    def observation_size(self) -> int:  # type: ignore[override]
-        return self._shape.observation_size
-
-    @property
-    def actions(self) -> int:  # type: ignore[override]
-        return self._shape.actions
-
-    @property
-    def continuous(self) -> bool:  # type: ignore[override]
-        return self._shape.continuous
-
-    @property
-    def first_action(self) -> int:
-        return self._shape.first
-
-    @property
-    def action_bounds(self) -> tuple[Array, Array] | None:
-        if not self.continuous:
-            return None
-        return np.array(self._shape.low, np.float32), np.array(self._shape.high, np.float32)
 
     @property
     def varied(self) -> tuple[Varied, ...]:
@@ -131,10 +120,6 @@ class GymnasiumFamily(ControlFamily):
         words, place.warning = place.warning, None
         return words
 
-    @property
-    def keeps_environments(self) -> bool:
-        return True
-
     def rejoin(self, state: State, constants: jax.Array, reset: State) -> tuple[State, jax.Array]:
         told = ask(self, "rejoin", 1 + state.size, constants, state, reset)
         return told[1:], told[0] > 0
@@ -151,20 +136,18 @@ class GymnasiumFamily(ControlFamily):
     def begin(self, state: State, constants: jax.Array) -> State:
         return ask(self, "begin", state.size, constants, state)
 
-    def step(
-        self, state: State, action: jax.Array, constants: jax.Array
-    ) -> tuple[State, jax.Array, jax.Array]:
+    def step(self, state: State, action: jax.Array, constants: jax.Array) -> Stepped:
         after, reward, terminated, cut, _ = self._step(state, action, constants)
         return after, reward, terminated | cut
 
     def step_and_renew(
         self, state: State, action: jax.Array, constants: jax.Array, reset: State
-    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+    ) -> Renewed:
         return self._step(state, action, constants, reset[SEED])
 
     def _step(
         self, state: State, action: jax.Array, constants: jax.Array, *seed: jax.Array
-    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+    ) -> Renewed:
         told = ask(self, "step", 3 + 2 * state.size, constants, action, state, *seed)
         after, renewed = told[3:].reshape(2, -1)
         return after, told[0], told[1] > 0, told[2] > 0, renewed
@@ -200,8 +183,5 @@ def gymnasium(
     """
     if not isinstance(vary, Mapping):
         raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-11.9, -4)}}: {vary!r}')
-    for name, ends in vary.items():
-        if not isinstance(ends, (tuple, list)) or len(ends) != 2:
-            raise FedrlError(f"the range of {name} must be two numbers, got {ends!r}")
-    ranges = tuple((name, ends[0], ends[1]) for name, ends in vary.items())
+    ranges = tuple((name, *_range(name, ends)) for name, ends in vary.items())
     return GymnasiumFamily(environment=environment, vary=ranges, time_limit=time_limit or 0)

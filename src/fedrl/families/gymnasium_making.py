@@ -5,36 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrl.errors import CodeNotAllowedError, FedrlError
-from fedrl.families.control_family import stretched
+from fedrl.families.control_family import Shape, stretched
 from fedrl.files import Array
 from fedrl.registry import imported, permit
 
 if TYPE_CHECKING:
     from fedrl.families.gymnasium_family import GymnasiumFamily
-
-
-class Shape(NamedTuple):
-    """What a learner needs to know of an environment."""
-
-    observation_size: int
-    actions: int
-    continuous: bool
-    time_limit: int | None
-    first: int = 0
-    """The number of the first discrete action."""
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    """Bounds of continuous actions."""
-
-    @property
-    def words(self) -> str:
-        actions = "numbers" if self.continuous else "choices"
-        return f"{self.observation_size} observations, {self.actions} {actions}"
 
 
 def make(environment: str, keywords: dict[str, Any]) -> Any:
@@ -151,8 +132,8 @@ def observed(what: str, seen: Any, size: int) -> Array:
 
 
 @cache
-def shape_of(environment: str, *keywords: tuple[str, float]) -> Shape:
-    """What an environment looks like; others of the family must look the same."""
+def shape_of(environment: str, *keywords: tuple[str, float]) -> tuple[Shape, int | None]:
+    """What an environment looks like, as others of the family must, and its time limit."""
     from gymnasium import spaces
 
     env = make(environment, dict(keywords))
@@ -168,12 +149,12 @@ def shape_of(environment: str, *keywords: tuple[str, float]) -> Shape:
     limit = spec.max_episode_steps if spec is not None else None
     (size,) = seen.shape
     if isinstance(does, spaces.Discrete):
-        return Shape(size, int(does.n), False, limit, first=int(does.start))
+        return Shape(size, int(does.n), False, int(does.start), (), ()), limit
     if isinstance(does, spaces.Box) and len(does.shape) == 1:
         if not does.is_bounded():
             raise FedrlError(f"{environment} takes {does}: actions must be bounded")
         low, high = (tuple(float(x) for x in end) for end in (does.low, does.high))
-        return Shape(size, does.shape[0], True, limit, low=low, high=high)
+        return Shape(size, does.shape[0], True, 0, low, high), limit
     raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
 
 
@@ -189,14 +170,18 @@ def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
     ends = ([low for _, low, _ in family.vary], [high for _, _, high in family.vary])
     envs = [make(family.environment, family.keywords(theta)) for theta in ends]
     try:
+        shapes = [
+            shape_of(family.environment, *family.keywords(theta).items())[0] for theta in ends
+        ]
         first, last = (
-            shape_of(family.environment, *family.keywords(theta).items()) for theta in ends
+            f"{shape.observation_size} observations, {shape.actions} "
+            f"{'numbers' if shape.continuous else 'choices'}"
+            for shape in shapes
         )
-        if first[:3] != last[:3]:
+        if first != last:
             raise FedrlError(
-                f"{family.environment} looks different at the ends of its range ({first.words}; "
-                f"{last.words}): agents that share a policy must have the same observations and "
-                "actions"
+                f"{family.environment} looks different at the ends of its range ({first}; {last}): "
+                "agents that share a policy must have the same observations and actions"
             )
         for env, theta in zip(envs, ends, strict=True):
             _try(env, family.words(theta))

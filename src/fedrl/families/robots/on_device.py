@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.families.control_family import Stepped
 from fedrl.families.robots.models import import_mjx, import_mujoco, model, nominal
 from fedrl.files import Array
 
@@ -34,9 +35,7 @@ def constants(family: "RobotFamily", theta: jax.Array) -> Fields:
     return fields
 
 
-def step(
-    family: "RobotFamily", state: jax.Array, action: jax.Array, fields: Fields
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def step(family: "RobotFamily", state: jax.Array, action: jax.Array, fields: Fields) -> Stepped:
     """(state, reward, terminated) after a step of the environment."""
     robot = _on_device(family).replace(**fields)
     n = family.joints
