@@ -7,6 +7,7 @@ with every step, so n different environments are one `vmap` and nothing derived 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
@@ -104,6 +105,9 @@ class Varied:
             return f"{self.name}, positive"
         return "{} from {:g} to {:g}".format(self.name, *self.possible)
 
+    def allows(self, value: float) -> bool:
+        return self.possible[0] <= value <= self.possible[1]
+
 
 @dataclass(frozen=True)
 class ControlFamily(ABC):
@@ -162,23 +166,19 @@ class ControlFamily(ABC):
         """n thetas, (n, number of varied constants); the first few do not depend on n."""
         low = jnp.array([varied.low for varied in self.varied], jnp.float32)
         high = jnp.array([varied.high for varied in self.varied], jnp.float32)
-
-        def one(key: jax.Array) -> jax.Array:
-            return jax.random.uniform(key, low.shape, jnp.float32, low, high)
-
-        thetas: jax.Array = jax.vmap(one)(numbered(key, n))
+        draw = partial(jax.random.uniform, shape=low.shape, minval=low, maxval=high)
+        thetas: jax.Array = jax.vmap(draw)(numbered(key, n))
         return thetas
 
     def check_theta(self, theta: float | Sequence[float]) -> Array:
         """One theta as a vector; also outside the range drawn from, where that makes sense."""
         vector = np.atleast_1d(numbers_of(theta))
-        possible = [varied.possible for varied in self.varied]
-        if vector.shape != (len(possible),) or not all(
-            low <= value <= high for (low, high), value in zip(possible, vector, strict=True)
+        if vector.shape != (len(self.varied),) or not all(
+            varied.allows(value) for varied, value in zip(self.varied, vector, strict=True)
         ):
             allowed = ", ".join(varied.allowed for varied in self.varied)
             raise FedrlError(
-                f"theta of {self.name} must be {count(len(possible), 'numbers')} ({allowed}), "
+                f"theta of {self.name} must be {count(len(self.varied), 'numbers')} ({allowed}), "
                 f"got {theta!r}"
             )
         return vector
@@ -239,6 +239,11 @@ class Shape:
     low: tuple[float, ...]
     high: tuple[float, ...]
     """Bounds of continuous actions, where they are not -1 and 1."""
+
+    @property
+    def words(self) -> str:
+        actions = "numbers" if self.continuous else "choices"
+        return f"{self.observation_size} observations, {self.actions} {actions}"
 
 
 class ShapedFamily(ControlFamily):

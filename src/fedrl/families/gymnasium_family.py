@@ -70,7 +70,7 @@ class GymnasiumFamily(ShapedFamily):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.time_limit == 0:
-            _, limit = self._looked_at
+            _, limit = self._look()
             if limit is None:
                 raise FedrlError(
                     f"{self.environment} does not say when an episode is too long: give a "
@@ -80,11 +80,12 @@ class GymnasiumFamily(ShapedFamily):
 
     @cached_property
     def shape(self) -> Shape:
-        return self._looked_at[0]
+        return self._look()[0]
 
-    @property
-    def _looked_at(self) -> tuple[Shape, int | None]:
-        return making.shape_of(self.environment, *((name, low) for name, low, _ in self.vary))
+    def _look(self, theta: Sequence[float] | None = None) -> tuple[Shape, int | None]:
+        """What an environment looks like, unless said the first one, and its time limit."""
+        theta = [low for _, low, _ in self.vary] if theta is None else theta
+        return making.shape_of(self.environment, *self.keywords(theta).items())
 
     def take_shape(self, shape: Shape) -> None:
         """Look like this; no environment is made to find out."""
@@ -106,8 +107,27 @@ class GymnasiumFamily(ShapedFamily):
         )
 
     def check(self) -> None:
-        """Try environments out, and say what would go wrong in a training."""
-        making.refuse_what_cannot_be_learnt_in(self)
+        """Try the environments at the ends of the ranges; say what would go wrong in a training."""
+        ends = ([low for _, low, _ in self.vary], [high for _, _, high in self.vary])
+        envs = [making.make(self.environment, self.keywords(theta)) for theta in ends]
+        try:
+            first, last = (self._look(theta)[0] for theta in ends)
+            if first.words != last.words:
+                raise FedrlError(
+                    f"{self.environment} looks different at the ends of its range ({first.words}; "
+                    f"{last.words}): agents that share a policy must have the same observations "
+                    "and actions"
+                )
+            for env, theta in zip(envs, ends, strict=True):
+                making.try_out(env, self.words(theta))
+            if envs[0].unwrapped is envs[1].unwrapped:
+                raise FedrlError(
+                    f"{self.environment} gives the same environment twice: it must make a new one "
+                    "each time"
+                )
+        finally:
+            for env in envs:
+                env.close()
 
     def raise_trouble(self) -> None:
         place = hall(self)
@@ -137,17 +157,14 @@ class GymnasiumFamily(ShapedFamily):
         return ask(self, "begin", state.size, constants, state)
 
     def step(self, state: State, action: jax.Array, constants: jax.Array) -> Stepped:
-        after, reward, terminated, cut, _ = self._step(state, action, constants)
+        after, reward, terminated, cut, _ = self.step_and_renew(state, action, constants)
         return after, reward, terminated | cut
 
     def step_and_renew(
-        self, state: State, action: jax.Array, constants: jax.Array, reset: State
+        self, state: State, action: jax.Array, constants: jax.Array, reset: State | None = None
     ) -> Renewed:
-        return self._step(state, action, constants, reset[SEED])
-
-    def _step(
-        self, state: State, action: jax.Array, constants: jax.Array, *seed: jax.Array
-    ) -> Renewed:
+        """A step; without the next episode's beginning, an end is final."""
+        seed = () if reset is None else (reset[SEED],)
         told = ask(self, "step", 3 + 2 * state.size, constants, action, state, *seed)
         after, renewed = told[3:].reshape(2, -1)
         return after, told[0], told[1] > 0, told[2] > 0, renewed
