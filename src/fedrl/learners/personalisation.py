@@ -205,14 +205,10 @@ def _marked(tree: Any, *, views: Any, networks: Any, heads: Any) -> Any:
         return jax.tree.map(lambda _: mark, tree)
 
     def of_model(model: Model) -> Model:
-        network = everywhere(networks, model.network)
+        network = model.network
         if heads != networks:
-            own = everywhere(heads, model.network.layers[-1])
+            own = everywhere(heads, network.layers[-1])
             network = eqx.tree_at(lambda network: network.layers[-1], network, own)
         return Model(everywhere(views, model.view), network)
 
-    return jax.tree.map(
-        lambda node: of_model(node) if isinstance(node, Model) else networks,
-        tree,
-        is_leaf=lambda node: isinstance(node, Model),
-    )
+    return of_each(Model, of_model, everywhere(networks, tree))
