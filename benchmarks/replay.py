@@ -27,7 +27,7 @@ def transition(t: jax.Array) -> replay.Transition:
 
 def ours(batch: int) -> Callable[[jax.Array], Any]:
     def run(key: jax.Array) -> jax.Array:
-        rows = jnp.zeros((AGENTS, CAPACITY, Memory().width(4, 1)))
+        rows = jnp.stack([Memory().empty(CAPACITY, 4, 1)] * AGENTS)
 
         def step(t: jax.Array, carry: Any) -> Any:
             rows, total = carry

@@ -32,7 +32,7 @@ from fedrl.experiment.settings import Experiment
 from fedrl.families.control_family import Constants
 from fedrl.keys import Purpose, replicate_key, with_numbers
 from fedrl.learners.learner import Learned
-from fedrl.learners.personalisation import Normaliser, statistics, with_statistics
+from fedrl.learners.personalisation import Normaliser, of_each
 from fedrl.strategies.aggregators import gathered, mean, mean_across
 from fedrl.strategies.corrections import Offer
 from fedrl.strategies.strategy import ServerState
@@ -211,12 +211,11 @@ class Client:
         observations are pooled: their variance also has the spread of the agents' means.
         """
         average = mean(params) if self.axis is None else mean_across(self.axis, params)
-        seen = statistics(params)
-        if not seen:
-            return average
-        if self.axis is not None:
-            seen = gathered(self.axis, seen)
-        return with_statistics(average, [Normaliser.pooled(stacked) for stacked in seen])
+
+        def pooled(seen: Normaliser, _: Normaliser) -> Normaliser:
+            return Normaliser.pooled(seen if self.axis is None else gathered(self.axis, seen))
+
+        return of_each(Normaliser, pooled, params, average)
 
     def play(
         self,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.control_family import ControlFamily, Range, State, Stepped, Varied
 from fedrl.families.drawing import draw_acrobot
 from fedrl.files import Array
 
@@ -50,20 +50,14 @@ class Acrobots(ControlFamily):
 
     time_limit: int = 500
     """Steps after which an episode is cut off (truncated, not terminated)."""
-    mass: tuple[float, float] = (0.5, 1.5)
+    mass: Range = (0.5, 1.5)
     """Smallest and largest mass of link 1; uniform."""
-    length: tuple[float, float] | None = None
+    length: Range | None = None
     """Shortest and longest link 1, its centre of mass in the middle; uniform. None: always 1."""
 
     name: ClassVar[str] = "acrobots"
     observation_size: ClassVar[int] = 6
     actions: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.settle_range("mass")
-        if self.length is not None:
-            self.settle_range("length")
 
     @property
     def varied(self) -> tuple[Varied, ...]:
@@ -88,9 +82,7 @@ class Acrobots(ControlFamily):
         """All four uniform on [-0.1, 0.1]."""
         return jax.random.uniform(key, (4,), jnp.float32, -0.1, 0.1)
 
-    def step(
-        self, state: State, action: jax.Array, constants: AcrobotConstants
-    ) -> tuple[State, jax.Array, jax.Array]:
+    def step(self, state: State, action: jax.Array, constants: AcrobotConstants) -> Stepped:
         """A Runge-Kutta step of fourth order; then angles in [-pi, pi] and speeds within bounds."""
         torque = jnp.asarray(action - 1, state.dtype)
         angle_1, angle_2, *spins = _runge_kutta(tuple(state), torque, constants)

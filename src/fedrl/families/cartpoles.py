@@ -1,14 +1,16 @@
 """CartPoles: Gymnasium's CartPole-v1 with poles of different lengths."""
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf, pi
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.arguments import Check
+from fedrl.families.control_family import ControlFamily, Range, State, Stepped, Varied, interval
 from fedrl.families.drawing import draw_cart_pole
 from fedrl.files import Array
 
@@ -20,6 +22,7 @@ SECONDS_PER_STEP = 0.02
 FURTHEST = 2.4
 STEEPEST = 12 * pi / 180
 WIRING = (-1.0, 1.0)
+Wiring = Annotated[tuple[float, float], Check(partial(interval, possible=WIRING))]
 
 
 class CartPoleConstants(NamedTuple):
@@ -45,19 +48,14 @@ class CartPoles(ControlFamily):
 
     time_limit: int = 200
     """Steps after which an episode is cut off (truncated, not terminated)."""
-    length: tuple[float, float] = (0.2, 1.8)
+    length: Range = (0.2, 1.8)
     """Shortest and longest pole, end to end (Gymnasium's `length` is half of it); uniform."""
-    wiring: tuple[float, float] = (1.0, 1.0)
+    wiring: Wiring = (1.0, 1.0)
     """Range of the wiring, uniform; (-1, 1): every second cart is wired the other way round."""
 
     name: ClassVar[str] = "cartpoles"
     observation_size: ClassVar[int] = 4
     actions: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.settle_range("length")
-        self.settle_range("wiring", WIRING)
 
     @property
     def varied(self) -> tuple[Varied, ...]:
@@ -86,9 +84,7 @@ class CartPoles(ControlFamily):
         """All four uniform on [-0.05, 0.05]."""
         return jax.random.uniform(key, (4,), jnp.float32, -0.05, 0.05)
 
-    def step(
-        self, state: State, action: jax.Array, constants: CartPoleConstants
-    ) -> tuple[State, jax.Array, jax.Array]:
+    def step(self, state: State, action: jax.Array, constants: CartPoleConstants) -> Stepped:
         """An Euler step; the last step of an episode is rewarded as well."""
         force = jnp.where(action == 1, constants.force, -constants.force)
         after = state + SECONDS_PER_STEP * _derivative(state, force, constants)

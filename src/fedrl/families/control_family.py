@@ -7,7 +7,9 @@ with every step, so n different environments are one `vmap` and nothing derived 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +30,10 @@ POSITIVE = (1e-30, 1e30)
 State = Any
 """A tree of arrays; for most families a single vector."""
 Constants = Any
+Stepped = tuple[State, jax.Array, jax.Array]
+"""(next state, reward, terminated) of one step."""
+Renewed = tuple[State, jax.Array, jax.Array, jax.Array, State]
+"""(next state, reward, terminated, cut off before the time limit, the next episode's start)."""
 
 
 def stretched(action: Array, low: Array, high: Array) -> Array:
@@ -60,6 +66,28 @@ def without_idle(active: jax.Array, state: State) -> State:
     return jax.tree.map(of_active, state)
 
 
+def interval(
+    name: str, value: Any, possible: tuple[float, float] = POSITIVE
+) -> tuple[float, float]:
+    """The range of a varied constant, within what is possible."""
+    smallest, largest = possible
+    ends = f"from {smallest:g} to {largest:g}"
+    numbers = "two positive numbers below 1e30" if possible == POSITIVE else f"two numbers {ends}"
+    allowed = f"{numbers}, the smaller one first"
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise FedrlError(f"{name} must be two numbers, got {value!r}")
+    low, high = (
+        arguments.number(name, x, allowed, lambda x: smallest <= x <= largest) for x in value
+    )
+    if low > high:
+        raise FedrlError(f"{name} must be {allowed}, got {value!r}")
+    return low, high
+
+
+Range = Annotated[tuple[float, float], arguments.Check(interval)]
+"""In a family's settings: the range of a varied constant that is positive."""
+
+
 @dataclass(frozen=True)
 class Varied:
     """A constant that differs between the environments of a family, uniform on [low, high]."""
@@ -68,18 +96,17 @@ class Varied:
     low: float
     high: float
     what: str
-    possible: tuple[float, float] | None = None
-    """Smallest and largest value that makes sense; otherwise any positive number."""
+    possible: tuple[float, float] = POSITIVE
+    """Smallest and largest value that makes sense; unless said, any positive number."""
 
     @property
     def allowed(self) -> str:
-        if self.possible is None:
+        if self.possible == POSITIVE:
             return f"{self.name}, positive"
         return "{} from {:g} to {:g}".format(self.name, *self.possible)
 
     def allows(self, value: float) -> bool:
-        low, high = self.possible or POSITIVE
-        return low <= value <= high
+        return self.possible[0] <= value <= self.possible[1]
 
 
 @dataclass(frozen=True)
@@ -92,22 +119,20 @@ class ControlFamily(ABC):
     actions: ClassVar[int]
     """How many there are; if `continuous`, of how many numbers in [-1, 1] one consists."""
     continuous: ClassVar[bool] = False
+    first_action: ClassVar[int] = 0
+    """The number that environments give to the first of several actions."""
+    action_bounds: ClassVar[tuple[Array, Array] | None] = None
+    """Where environments want continuous actions, if not in [-1, 1]."""
+    steps_on_host: ClassVar[bool] = False
+    """Whether every step is a call out of the compiled program, to the cores."""
+    keeps_environments: ClassVar[bool] = False
+    """Whether environments are objects on the host, and a state only names one of them."""
 
     time_limit: arguments.Count
     """Steps after which an episode is cut off (truncated, not terminated)."""
 
     def __post_init__(self) -> None:
         arguments.check_fields(self, "family")
-
-    @property
-    def first_action(self) -> int:
-        """The number that environments give to the first of several actions."""
-        return 0
-
-    @property
-    def action_bounds(self) -> tuple[Array, Array] | None:
-        """Where environments want continuous actions, if not in [-1, 1]."""
-        return None
 
     def translated(self, action: Array) -> Array:
         """A policy's action as environments outside want it."""
@@ -132,35 +157,17 @@ class ControlFamily(ABC):
         """Largest size of every component of an observation, to either side of 0."""
         return np.full(self.observation_size, np.inf, np.float32)
 
-    def settle_range(self, field: str, possible: tuple[float, float] | None = None) -> None:
+    def settle_range(self, field: str, possible: tuple[float, float] = POSITIVE) -> None:
         """Check a field that holds the range of a varied constant."""
-        given = getattr(self, field)
-        if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise FedrlError(f"family.{field} must be two numbers, got {given!r}")
-        smallest, largest = possible or POSITIVE
-        numbers = (
-            f"two numbers from {smallest:g} to {largest:g}"
-            if possible
-            else "two positive numbers below 1e30"
-        )
-        allowed = f"{numbers}, the smaller one first"
-        low, high = (
-            arguments.number(f"family.{field}", x, allowed, lambda x: smallest <= x <= largest)
-            for x in given
-        )
-        if low > high:
-            raise FedrlError(f"family.{field} must be {allowed}, got {given!r}")
-        arguments.settle(self, **{field: (low, high)})
+        checked = interval(f"family.{field}", getattr(self, field), possible)
+        arguments.settle(self, **{field: checked})
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
         """n thetas, (n, number of varied constants); the first few do not depend on n."""
         low = jnp.array([varied.low for varied in self.varied], jnp.float32)
         high = jnp.array([varied.high for varied in self.varied], jnp.float32)
-
-        def one(key: jax.Array) -> jax.Array:
-            return jax.random.uniform(key, low.shape, jnp.float32, low, high)
-
-        thetas: jax.Array = jax.vmap(one)(numbered(key, n))
+        draw = partial(jax.random.uniform, shape=low.shape, minval=low, maxval=high)
+        thetas: jax.Array = jax.vmap(draw)(numbered(key, n))
         return thetas
 
     def check_theta(self, theta: float | Sequence[float]) -> Array:
@@ -185,9 +192,7 @@ class ControlFamily(ABC):
         """A first state."""
 
     @abstractmethod
-    def step(
-        self, state: State, action: jax.Array, constants: Constants
-    ) -> tuple[State, jax.Array, jax.Array]:
+    def step(self, state: State, action: jax.Array, constants: Constants) -> Stepped:
         """(next state, reward, terminated) of one step."""
 
     def begin(self, state: State, constants: Constants) -> State:
@@ -196,23 +201,13 @@ class ControlFamily(ABC):
 
     def step_and_renew(
         self, state: State, action: jax.Array, constants: Constants, reset: State
-    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+    ) -> Renewed:
         """A step; whether the episode was cut off, before its time limit; the next one's start."""
         return (*self.step(state, action, constants), jnp.bool_(False), reset)
-
-    @property
-    def keeps_environments(self) -> bool:
-        """Whether environments are objects on the host, and a state only names one of them."""
-        return False
 
     def rejoin(self, state: State, constants: Constants, reset: State) -> tuple[State, jax.Array]:
         """The state itself; where its environment is gone, the first of a new episode, and True."""
         return state, jnp.bool_(False)
-
-    @property
-    def steps_on_host(self) -> bool:
-        """Whether every step is a call out of the compiled program, to the cores."""
-        return False
 
     def check(self) -> None:  # noqa: B027 (most families need none)
         """Refuse environments that cannot be learnt in, before anything is begun."""
@@ -231,3 +226,37 @@ class ControlFamily(ABC):
     def draw(self, state: Array, theta: Array) -> Array:
         """A picture of a state, shape (height, width, 3)."""
         raise FedrlError(f"{self.name} has no pictures: its class does not define draw()")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a policy needs to know of environments."""
+
+    observation_size: int
+    actions: int
+    continuous: bool
+    first_action: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Bounds of continuous actions, where they are not -1 and 1."""
+
+    @property
+    def words(self) -> str:
+        actions = "numbers" if self.continuous else "choices"
+        return f"{self.observation_size} observations, {self.actions} {actions}"
+
+
+class ShapedFamily(ControlFamily):
+    """A family whose `shape` is found out or read, instead of known to its class."""
+
+    observation_size = property(attrgetter("shape.observation_size"))
+    actions = property(attrgetter("shape.actions"))
+    continuous = property(attrgetter("shape.continuous"))
+    first_action = property(attrgetter("shape.first_action"))
+
+    @property
+    def action_bounds(self) -> tuple[Array, Array] | None:  # type: ignore[override]
+        shape: Shape = self.shape  # type: ignore[attr-defined]
+        if not shape.low:
+            return None
+        return np.array(shape.low, np.float32), np.array(shape.high, np.float32)

@@ -2,17 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from fedrl import arguments
+from fedrl.arguments import Check, of_kind, settle, whole
 from fedrl.errors import FedrlError
 from fedrl.families import gymnasium_making as making
-from fedrl.families.control_family import ControlFamily, State, Varied
+from fedrl.families.control_family import (
+    MOST_STEPS,
+    Renewed,
+    Shape,
+    ShapedFamily,
+    State,
+    Stepped,
+    Varied,
+    interval,
+)
 from fedrl.families.gymnasium_host import HALF, HEAD, SEED, ask, hall
 from fedrl.files import Array
 
@@ -26,58 +34,62 @@ class Uniform(NamedTuple):
     high: float
 
 
+def _ranges(name: str, value: Any) -> tuple[tuple[str, float, float], ...]:
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(one, (tuple, list)) and len(one) == 3 for one in value
+    ):
+        raise FedrlError(f"{name} must be a list of (keyword, low, high), got {value!r}")
+    if not value:
+        raise FedrlError(
+            f"{name} is empty, so all environments would be the same: name at least one "
+            'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
+        )
+    for keyword, *_ in value:
+        of_kind(name, keyword, str)
+    return tuple((keyword, *_range(keyword, ends)) for keyword, *ends in value)
+
+
+def _range(keyword: str, ends: Any) -> tuple[float, float]:
+    return interval(f"family.vary, range of {keyword}", ends, ANYTHING)
+
+
 @dataclass(frozen=True)
-class GymnasiumFamily(ControlFamily):
+class GymnasiumFamily(ShapedFamily):
     """Environments that Gymnasium makes, which differ in keywords; stepped on the host."""
 
     environment: str = "CartPole-v1"
     """Id of a registered environment, or `module:function` that makes one from keywords."""
-    vary: tuple[tuple[str, float, float], ...] = ()
+    vary: Annotated[tuple[tuple[str, float, float], ...], Check(_ranges)] = ()
     """(keyword, low, high) of what differs: theta, in this order; uniform."""
-    time_limit: int = 0
+    time_limit: Annotated[int, Check(partial(whole, smallest=0, largest=MOST_STEPS))] = 0
     """Steps after which an episode is cut off; 0: as the environment says."""
 
     name: ClassVar[str] = "gymnasium"
+    keeps_environments: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        arguments.of_kind("family.environment", self.environment, str)
-        if not isinstance(self.vary, (tuple, list)) or not all(
-            isinstance(one, (tuple, list)) and len(one) == 3 for one in self.vary
-        ):
-            raise FedrlError(
-                f"family.vary must be a list of (keyword, low, high), got {self.vary!r}"
-            )
-        if not self.vary:
-            raise FedrlError(
-                "family.vary is empty, so all environments would be the same: name at least one "
-                'keyword of the environment and its range, as in vary={"gravity": (-11.9, -4)}'
-            )
-        arguments.settle(self, vary=tuple(self._range(*one) for one in self.vary))
+        super().__post_init__()
         if self.time_limit == 0:
-            if self._shape.time_limit is None:
+            _, limit = self._look()
+            if limit is None:
                 raise FedrlError(
                     f"{self.environment} does not say when an episode is too long: give a "
                     "time_limit, in a file as time_limit = 500 below [family]"
                 )
-            arguments.settle(self, time_limit=self._shape.time_limit)
-        super().__post_init__()
-
-    @staticmethod
-    def _range(name: Any, low: Any, high: Any) -> tuple[str, float, float]:
-        arguments.of_kind("family.vary", name, str)
-        allowed = "two numbers, the smaller one first"
-        where = f"family.vary, range of {name}"
-        first = arguments.number(where, low, allowed, lambda x: abs(x) <= ANYTHING[1])
-        last = arguments.number(where, high, allowed, lambda x: first <= x <= ANYTHING[1])
-        return name, first, last
+            settle(self, time_limit=whole("family.time_limit", limit, largest=MOST_STEPS))
 
     @cached_property
-    def _shape(self) -> making.Shape:
-        return making.shape_of(self.environment, *((name, low) for name, low, _ in self.vary))
+    def shape(self) -> Shape:
+        return self._look()[0]
 
-    def take_shape(self, shape: making.Shape) -> None:
+    def _look(self, theta: Sequence[float] | None = None) -> tuple[Shape, int | None]:
+        """What an environment looks like, unless said the first one, and its time limit."""
+        theta = [low for _, low, _ in self.vary] if theta is None else theta
+        return making.shape_of(self.environment, *self.keywords(theta).items())
+
+    def take_shape(self, shape: Shape) -> None:
         """Look like this; no environment is made to find out."""
-        self.__dict__["_shape"] = shape
+        self.__dict__["shape"] = shape
 
     def keywords(self, theta: Any) -> dict[str, float]:
         """What an environment is made with."""
@@ -88,28 +100,6 @@ class GymnasiumFamily(ControlFamily):
         return f"{self.environment} with {self.keywords(theta)}"
 
     @property
-    def observation_size(self) -> int:  # type: ignore[override]
-        return self._shape.observation_size
-
-    @property
-    def actions(self) -> int:  # type: ignore[override]
-        return self._shape.actions
-
-    @property
-    def continuous(self) -> bool:  # type: ignore[override]
-        return self._shape.continuous
-
-    @property
-    def first_action(self) -> int:
-        return self._shape.first
-
-    @property
-    def action_bounds(self) -> tuple[Array, Array] | None:
-        if not self.continuous:
-            return None
-        return np.array(self._shape.low, np.float32), np.array(self._shape.high, np.float32)
-
-    @property
     def varied(self) -> tuple[Varied, ...]:
         return tuple(
             Varied(name, low, high, "keyword of the environment", ANYTHING)
@@ -117,8 +107,27 @@ class GymnasiumFamily(ControlFamily):
         )
 
     def check(self) -> None:
-        """Try environments out, and say what would go wrong in a training."""
-        making.refuse_what_cannot_be_learnt_in(self)
+        """Try the environments at the ends of the ranges; say what would go wrong in a training."""
+        ends = ([low for _, low, _ in self.vary], [high for _, _, high in self.vary])
+        envs = [making.make(self.environment, self.keywords(theta)) for theta in ends]
+        try:
+            first, last = (self._look(theta)[0] for theta in ends)
+            if first.words != last.words:
+                raise FedrlError(
+                    f"{self.environment} looks different at the ends of its range ({first.words}; "
+                    f"{last.words}): agents that share a policy must have the same observations "
+                    "and actions"
+                )
+            for env, theta in zip(envs, ends, strict=True):
+                making.try_out(env, self.words(theta))
+            if envs[0].unwrapped is envs[1].unwrapped:
+                raise FedrlError(
+                    f"{self.environment} gives the same environment twice: it must make a new one "
+                    "each time"
+                )
+        finally:
+            for env in envs:
+                env.close()
 
     def raise_trouble(self) -> None:
         place = hall(self)
@@ -130,10 +139,6 @@ class GymnasiumFamily(ControlFamily):
         place = hall(self)
         words, place.warning = place.warning, None
         return words
-
-    @property
-    def keeps_environments(self) -> bool:
-        return True
 
     def rejoin(self, state: State, constants: jax.Array, reset: State) -> tuple[State, jax.Array]:
         told = ask(self, "rejoin", 1 + state.size, constants, state, reset)
@@ -151,20 +156,15 @@ class GymnasiumFamily(ControlFamily):
     def begin(self, state: State, constants: jax.Array) -> State:
         return ask(self, "begin", state.size, constants, state)
 
-    def step(
-        self, state: State, action: jax.Array, constants: jax.Array
-    ) -> tuple[State, jax.Array, jax.Array]:
-        after, reward, terminated, cut, _ = self._step(state, action, constants)
+    def step(self, state: State, action: jax.Array, constants: jax.Array) -> Stepped:
+        after, reward, terminated, cut, _ = self.step_and_renew(state, action, constants)
         return after, reward, terminated | cut
 
     def step_and_renew(
-        self, state: State, action: jax.Array, constants: jax.Array, reset: State
-    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
-        return self._step(state, action, constants, reset[SEED])
-
-    def _step(
-        self, state: State, action: jax.Array, constants: jax.Array, *seed: jax.Array
-    ) -> tuple[State, jax.Array, jax.Array, jax.Array, State]:
+        self, state: State, action: jax.Array, constants: jax.Array, reset: State | None = None
+    ) -> Renewed:
+        """A step; without the next episode's beginning, an end is final."""
+        seed = () if reset is None else (reset[SEED],)
         told = ask(self, "step", 3 + 2 * state.size, constants, action, state, *seed)
         after, renewed = told[3:].reshape(2, -1)
         return after, told[0], told[1] > 0, told[2] > 0, renewed
@@ -200,8 +200,5 @@ def gymnasium(
     """
     if not isinstance(vary, Mapping):
         raise FedrlError(f'vary must be ranges by keyword, as {{"gravity": (-11.9, -4)}}: {vary!r}')
-    for name, ends in vary.items():
-        if not isinstance(ends, (tuple, list)) or len(ends) != 2:
-            raise FedrlError(f"the range of {name} must be two numbers, got {ends!r}")
-    ranges = tuple((name, ends[0], ends[1]) for name, ends in vary.items())
+    ranges = tuple((name, *_range(name, ends)) for name, ends in vary.items())
     return GymnasiumFamily(environment=environment, vary=ranges, time_limit=time_limit or 0)

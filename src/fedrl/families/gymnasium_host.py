@@ -8,7 +8,8 @@ A state: process, number, seed in two parts, steps, then the observation.
 """
 
 import threading
-from functools import cache, partial
+from collections import defaultdict
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Hall:
         self._taken: dict[int, Any] = {}
         self._states: dict[int, Array] = {}
         """Where the environments that are taken are."""
-        self._free: dict[bytes, list[Any]] = {}
+        self._free: dict[bytes, list[Any]] = defaultdict(list)
         self._next = 0
         self._lock = threading.Lock()
         self.trouble: FedrlError | None = None
@@ -58,7 +59,7 @@ class Hall:
     def begin(self, theta: Array, state: Array) -> Array:
         """An episode from its seed, in an environment of its own."""
         with self._lock:
-            waiting = self._free.get(theta.tobytes())
+            waiting = self._free[theta.tobytes()]
             env = waiting.pop() if waiting else None
             number = self._next = (self._next + 1) % MOST
         if env is None:
@@ -90,8 +91,8 @@ class Hall:
             return NOTHING
         number = int(state[NUMBER])
         env = self._taken[number]
-        with asked(what, "step"):
-            seen, reward, terminated, truncated, _ = env.step(executed(env.action_space, action))
+        done = executed(env.action_space, action)
+        seen, reward, terminated, truncated, _ = asked(env, what, "step", done)
         after = state.copy()
         after[STEPS] += 1
         after[HEAD:] = self._looked_at(env, seen, what)
@@ -103,7 +104,7 @@ class Hall:
         elif over:
             del self._taken[number], self._states[number]
             with self._lock:
-                self._free.setdefault(theta.tobytes(), []).append(env)
+                self._free[theta.tobytes()].append(env)
         told = [one_number(what, reward), float(terminated), float(over and not terminated)]
         return np.concatenate([told, after, renewed]).astype(np.float32)
 
@@ -114,8 +115,7 @@ class Hall:
     def _first(self, number: int, seed: Array, theta: Array) -> Array:
         """The first state of an episode."""
         env, what = self._taken[number], self._family.words(theta)
-        with asked(what, "reset"):
-            seen, _ = env.reset(seed=int(seed[0]) * HALF + int(seed[1]))
+        seen, _ = asked(env, what, "reset", seed=int(seed[0]) * HALF + int(seed[1]))
         head = [self._process, number, *seed, 0]
         state = np.concatenate([head, self._looked_at(env, seen, what)]).astype(np.float32)
         self._states[number] = state
@@ -142,38 +142,28 @@ class Hall:
         return vector
 
 
-@cache
-def hall(family: "GymnasiumFamily") -> Hall:
-    """Where a family's environments are."""
-    return Hall(family)
+hall = cache(Hall)
+"""Where a family's environments are."""
 
 
 def ask(family: "GymnasiumFamily", method: str, width: int, *given: jax.Array) -> jax.Array:
     """What a method of the family's `Hall` answers, so many numbers."""
     given = tuple(jnp.atleast_1d(part).astype(jnp.float32) for part in given)
-    ends = accumulate(map(len, given), initial=0)
-    parts = [slice(*between) for between in pairwise(ends)]
+    parts = [slice(*ends) for ends in pairwise(accumulate(map(len, given), initial=0))]
+
+    def answered(rows: Any) -> Array:
+        rows, place = np.asarray(rows), hall(family)
+        # Nothing is a number after something went wrong.
+        answers = np.full((*rows.shape[:-1], width), np.nan, np.float32)
+        try:
+            if place.trouble is None:
+                for index in np.ndindex(rows.shape[:-1]):
+                    answers[index] = getattr(place, method)(*(rows[index][part] for part in parts))
+        except FedrlError as error:
+            place.trouble = error
+        return answers
+
     answer: jax.Array = jax.pure_callback(
-        partial(_of_rows, family, method, width, parts),
-        jnp.zeros(width),
-        jnp.concatenate(given),
-        vmap_method="broadcast_all",
+        answered, jnp.zeros(width), jnp.concatenate(given), vmap_method="broadcast_all"
     )
     return answer
-
-
-def _of_rows(
-    family: "GymnasiumFamily", method: str, width: int, parts: list[slice], rows: Any
-) -> Array:
-    """The answer to every row; no numbers after something went wrong."""
-    rows, place = np.asarray(rows), hall(family)
-    of_row = getattr(place, method)
-    answers = np.full((*rows.shape[:-1], width), np.nan, np.float32)
-    try:
-        if place.trouble is None:
-            for index in np.ndindex(rows.shape[:-1]):
-                row = rows[index]
-                answers[index] = of_row(*(row[part] for part in parts))
-    except FedrlError as error:
-        place.trouble = error
-    return answers

@@ -1,40 +1,16 @@
 """Gymnasium environments by name: making them, and checking what they are and what they give."""
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedrl.errors import CodeNotAllowedError, FedrlError
-from fedrl.families.control_family import stretched
+from fedrl.families.control_family import Shape, stretched
 from fedrl.files import Array
 from fedrl.registry import imported, permit
-
-if TYPE_CHECKING:
-    from fedrl.families.gymnasium_family import GymnasiumFamily
-
-
-class Shape(NamedTuple):
-    """What a learner needs to know of an environment."""
-
-    observation_size: int
-    actions: int
-    continuous: bool
-    time_limit: int | None
-    first: int = 0
-    """The number of the first discrete action."""
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    """Bounds of continuous actions."""
-
-    @property
-    def words(self) -> str:
-        actions = "numbers" if self.continuous else "choices"
-        return f"{self.observation_size} observations, {self.actions} {actions}"
 
 
 def make(environment: str, keywords: dict[str, Any]) -> Any:
@@ -119,11 +95,17 @@ def _in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}; {Path(where.filename).name}, line {where.lineno}"
 
 
-@contextmanager
-def asked(what: str, method: str) -> Iterator[None]:
-    """An environment is asked for something; what goes wrong is its author's to hear of."""
+RETURNED = {
+    "reset": "(observation, info)",
+    "step": "(observation, reward, terminated, truncated, info)",
+}
+
+
+def asked(env: Any, what: str, method: str, *given: Any, **named: Any) -> Any:
+    """What `reset` or `step` returns; what goes wrong is its author's to hear of."""
+    form = RETURNED[method]
     try:
-        yield
+        told = getattr(env, method)(*given, **named)
     except Exception as error:
         hint = (
             ". It must be: def reset(self, *, seed=None, options=None)"
@@ -131,6 +113,9 @@ def asked(what: str, method: str) -> Iterator[None]:
             else ""
         )
         raise FedrlError(f"{method} of {what} raised {_in_a_line(error)}{hint}") from error
+    if not isinstance(told, tuple) or len(told) != 1 + form.count(","):
+        raise FedrlError(f"{method} of {what} must return {form}, got {told!r}")
+    return told
 
 
 def one_number(what: str, reward: Any) -> float:
@@ -151,8 +136,8 @@ def observed(what: str, seen: Any, size: int) -> Array:
 
 
 @cache
-def shape_of(environment: str, *keywords: tuple[str, float]) -> Shape:
-    """What an environment looks like; others of the family must look the same."""
+def shape_of(environment: str, *keywords: tuple[str, float]) -> tuple[Shape, int | None]:
+    """What an environment looks like, as others of the family must, and its time limit."""
     from gymnasium import spaces
 
     env = make(environment, dict(keywords))
@@ -168,12 +153,12 @@ def shape_of(environment: str, *keywords: tuple[str, float]) -> Shape:
     limit = spec.max_episode_steps if spec is not None else None
     (size,) = seen.shape
     if isinstance(does, spaces.Discrete):
-        return Shape(size, int(does.n), False, limit, first=int(does.start))
+        return Shape(size, int(does.n), False, int(does.start), (), ()), limit
     if isinstance(does, spaces.Box) and len(does.shape) == 1:
         if not does.is_bounded():
             raise FedrlError(f"{environment} takes {does}: actions must be bounded")
         low, high = (tuple(float(x) for x in end) for end in (does.low, does.high))
-        return Shape(size, does.shape[0], True, limit, low=low, high=high)
+        return Shape(size, does.shape[0], True, 0, low, high), limit
     raise FedrlError(f"{environment} takes {does}: we learn Discrete actions or vectors (Box)")
 
 
@@ -184,57 +169,21 @@ def executed(space: Any, action: Array) -> Any:
     return stretched(action, space.low, space.high)
 
 
-def refuse_what_cannot_be_learnt_in(family: "GymnasiumFamily") -> None:
-    """Make the environments at the ends of the ranges, play a little, and say what is wrong."""
-    ends = ([low for _, low, _ in family.vary], [high for _, _, high in family.vary])
-    envs = [make(family.environment, family.keywords(theta)) for theta in ends]
-    try:
-        first, last = (
-            shape_of(family.environment, *family.keywords(theta).items()) for theta in ends
-        )
-        if first[:3] != last[:3]:
-            raise FedrlError(
-                f"{family.environment} looks different at the ends of its range ({first.words}; "
-                f"{last.words}): agents that share a policy must have the same observations and "
-                "actions"
-            )
-        for env, theta in zip(envs, ends, strict=True):
-            _try(env, family.words(theta))
-        if envs[0].unwrapped is envs[1].unwrapped:
-            raise FedrlError(
-                f"{family.environment} gives the same environment twice: it must make a new one "
-                "each time"
-            )
-    finally:
-        for env in envs:
-            env.close()
-
-
-def _try(env: Any, what: str) -> None:
-    """A few steps, twice from the same seed."""
+def try_out(env: Any, what: str) -> None:
+    """Play a few steps, twice from the same seed, and say what is wrong."""
     played = []
     for _ in range(2):
-        with asked(what, "reset"):
-            result = env.reset(seed=7)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise FedrlError(f"reset of {what} must return (observation, info), got {result!r}")
+        observation, _ = asked(env, what, "reset", seed=7)
         env.action_space.seed(7)
-        seen = [result[0]]
-        for _ in range(5):
-            with asked(what, "step"):
-                told = env.step(env.action_space.sample())
-            if not isinstance(told, tuple) or len(told) != 5:
-                raise FedrlError(
-                    f"step of {what} must return (observation, reward, terminated, truncated, "
-                    f"info), got {told!r}"
-                )
-            seen.append(told[0])
-            if not np.isfinite(one_number(what, told[1])):
-                raise FedrlError(f"{what} gave the reward {told[1]}")
-            if told[2] or told[3]:
-                break
-        for one in seen:
-            vector = np.asarray(one)
+        seen, over = [np.asarray(observation)], False
+        while len(seen) <= 5 and not over:
+            action = env.action_space.sample()
+            observation, reward, terminated, truncated, _ = asked(env, what, "step", action)
+            seen.append(np.asarray(observation))
+            over = terminated or truncated
+            if not np.isfinite(one_number(what, reward)):
+                raise FedrlError(f"{what} gave the reward {reward}")
+        for vector in seen:
             if vector.shape != env.observation_space.shape:
                 raise FedrlError(
                     f"{what} gave an observation of shape {vector.shape}, its space says "
@@ -242,7 +191,7 @@ def _try(env: Any, what: str) -> None:
                 )
             if vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
                 raise FedrlError(f"{what} gave an observation that is not of finite numbers")
-        played.append(np.concatenate([np.ravel(one) for one in seen]))
+        played.append(np.concatenate(seen))
     if played[0].shape != played[1].shape or not np.allclose(played[0], played[1]):
         raise FedrlError(
             f"{what} does not repeat itself from the same seed: draw all random numbers from "

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fedrl.arguments import AboveZero, Count, NotNegative, Probability, StepSize, settle, whole
 from fedrl.learners.learner import Correct, Learned, Learner, Output
-from fedrl.learners.networks import MLP, Critic
+from fedrl.learners.networks import Critic
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
@@ -87,9 +87,6 @@ class DDPG(Learner):
         """Fresh networks, their copies as targets, and Adam's zeros."""
         actor_key, *critic_keys = jax.random.split(key, 3)
 
-        def actor(inputs: int) -> MLP:
-            return MLP((inputs, *self.hidden, actions), actor_key)
-
         def critic(key: jax.Array) -> Model:
             return self.personal.model(
                 lambda inputs: Critic(inputs, actions, self.hidden, self.action_layer, key),
@@ -97,11 +94,9 @@ class DDPG(Learner):
                 observation_size,
             )
 
-        params = ActorCritic(
-            self.personal.model(actor, actor_key, observation_size),
-            tuple(critic(key) for key in critic_keys[: 2 if self.twin else 1]),
-        )
-        return self.adopt(params)
+        actor = self.mlp(actor_key, observation_size, actions)
+        critics = tuple(critic(key) for key in critic_keys[: 2 if self.twin else 1])
+        return self.adopt(ActorCritic(actor, critics))
 
     def adopt(self, params: ActorCritic) -> Learned:
         optimizer = ActorCritic(ADAM.init(params.actor), ADAM.init(params.critics))

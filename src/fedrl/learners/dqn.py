@@ -12,7 +12,6 @@ from fedrl.arguments import Count, Probability, StepSize
 from fedrl.errors import FedrlError
 from fedrl.launches import either
 from fedrl.learners.learner import Correct, Learned, Learner, Output
-from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model, through_the_eyes_of
 from fedrl.learners.replay import Transition
 
@@ -54,10 +53,7 @@ class DQN(Learner):
 
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """A fresh network, its copy as the target, and Adam's zeros."""
-        params = self.personal.model(
-            lambda inputs: MLP((inputs, *self.hidden, actions), key), key, observation_size
-        )
-        return self.adopt(params)
+        return self.adopt(self.mlp(key, observation_size, actions))
 
     def adopt(self, params: Any) -> Learned:
         return Learned(params, params, ADAM.init(params))

@@ -14,6 +14,7 @@ import optax
 from fedrl.arguments import BelowOne, Check, Count, check_fields, whole
 from fedrl.errors import FedrlError
 from fedrl.learners import replay
+from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import Model, Part, Personal, only
 from fedrl.learners.replay import Memory, Transition
 from fedrl.registry import Group
@@ -186,6 +187,12 @@ class Learner(ABC):
             state = learned.optimizer._replace(**{part: state})
         return Learned(params, learned.target, state, memory), value
 
+    def mlp(self, key: jax.Array, observation_size: int, outputs: int) -> Model:
+        """A model of fully connected layers, of which its own are `hidden`."""
+        return self.personal.model(
+            lambda inputs: MLP((inputs, *self.hidden, outputs), key), key, observation_size
+        )
+
     @abstractmethod
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """An agent that has learnt nothing yet."""
@@ -251,8 +258,7 @@ class Learner(ABC):
 
     def empty(self, observation_size: int, action_size: int) -> jax.Array:
         """The memory before the first step."""
-        sizes = observation_size, action_size, len(self.records)
-        return self.memory.empty(self.replay, *sizes)
+        return self.memory.empty(self.replay, observation_size, action_size, len(self.records))
 
     def row_bytes(self, observation_size: int, action_size: int) -> int:
         """Memory of one remembered step."""

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,16 +26,10 @@ class Affine(eqx.Module):
     outputs_first: bool = eqx.field(static=True)
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        key: jax.Array,
-        *,
-        outputs_first: bool,
-        other_inputs: int = 0,
+        self, inputs: int, outputs: int, key: jax.Array, *, outputs_first: bool, fan_in: int
     ) -> None:
         w, b = jax.random.split(key)
-        bound = 1 / sqrt(inputs + other_inputs)
+        bound = 1 / sqrt(fan_in)
         shape = (outputs, inputs) if outputs_first else (inputs, outputs)
         self.weight = jax.random.uniform(w, shape, minval=-bound, maxval=bound)
         self.bias = jax.random.uniform(b, (outputs,), minval=-bound, maxval=bound)
@@ -49,18 +44,21 @@ class Affine(eqx.Module):
         return x @ (self.weight.T if self.outputs_first else self.weight) + self.bias
 
 
+def _layers(widths: tuple[int, ...], fan_in: list[int], keys: Any) -> tuple[Affine, ...]:
+    last = len(widths) - 2
+    return tuple(
+        Affine(*sizes, keys[i], outputs_first=i == last, fan_in=fan_in[i])
+        for i, sizes in enumerate(pairwise(widths))
+    )
+
+
 class MLP(eqx.Module):
     """Fully connected layers with ReLU between them; takes any number of leading axes."""
 
     layers: tuple[Affine, ...]
 
     def __init__(self, widths: tuple[int, ...], key: jax.Array) -> None:
-        keys = jax.random.split(key, len(widths) - 1)
-        last = len(widths) - 2
-        self.layers = tuple(
-            Affine(inputs, outputs, keys[i], outputs_first=i == last)
-            for i, (inputs, outputs) in enumerate(pairwise(widths))
-        )
+        self.layers = _layers(widths, list(widths), jax.random.split(key, len(widths) - 1))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         *hidden, last = self.layers
@@ -90,17 +88,10 @@ class Critic(eqx.Module):
     ) -> None:
         action_key, *keys = jax.random.split(key, len(hidden) + 2)
         widths = (observation_size, *hidden, 1)
-        self.layers = tuple(
-            Affine(
-                inputs,
-                outputs,
-                keys[i],
-                outputs_first=i == len(hidden),
-                other_inputs=actions if i == action_layer else 0,
-            )
-            for i, (inputs, outputs) in enumerate(pairwise(widths))
-        )
-        bound = 1 / sqrt(widths[action_layer] + actions)
+        fan_in = list(widths)
+        fan_in[action_layer] += actions
+        self.layers = _layers(widths, fan_in, keys)
+        bound = 1 / sqrt(fan_in[action_layer])
         shape = (actions, widths[action_layer + 1])
         self.action_weight = jax.random.uniform(action_key, shape, minval=-bound, maxval=bound)
         self.action_layer = action_layer

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import sqrt
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -139,49 +139,35 @@ class Personal:
 
     def with_new_embeddings(self, params: Any, key: jax.Array) -> Any:
         """The same models, each with an embedding drawn anew."""
-        if not self.embedding:
-            return params
         numbers = count()
 
         def anew(model: Model) -> Model:
             embedding = self._embedding(jax.random.fold_in(key, next(numbers)))
             return Model(View(embedding, model.view.normaliser), model.network)
 
-        return _of_each(Model, anew, params)
+        return of_each(Model, anew, params) if self.embedding else params
 
     def taken_over(self, params: Any) -> Any:
         """Models of others, for an agent whose own observations are to count soon."""
-
-        def less_sure(seen: Normaliser) -> Normaliser:
-            return Normaliser(jnp.minimum(seen.count, TAKEN_OVER), seen.mean, seen.variance)
-
-        return _of_each(Normaliser, less_sure, params)
+        return of_each(
+            Normaliser,
+            lambda seen: Normaliser(jnp.minimum(seen.count, TAKEN_OVER), seen.mean, seen.variance),
+            params,
+        )
 
     def private(self, params: Any) -> Any:
         """Which leaves are private: a tree of truth values."""
-
-        def of_model(model: Model) -> Any:
-            private = Model(_everywhere(True, model.view), _everywhere(False, model.network))
-            if not self.head:
-                return private
-            own = _everywhere(True, model.network.layers[-1])
-            return eqx.tree_at(lambda private: private.network.layers[-1], private, own)
-
-        return _of_each(Model, of_model, params, otherwise=False)
+        return _marked(params, views=True, networks=False, heads=self.head)
 
     def scaled(self, steps: Any, lr: float) -> Any:
         """Steps down of this size; an embedding may have a step size of its own."""
-
-        def of_model(model: Model) -> Model:
-            own = lr if self.embedding_lr is None else self.embedding_lr
-            return Model(_everywhere(own, model.view), _everywhere(lr, model.network))
-
-        sizes = _of_each(Model, of_model, steps, otherwise=lr)
+        own = lr if self.embedding_lr is None else self.embedding_lr
+        sizes = _marked(steps, views=own, networks=lr, heads=lr)
         return jax.tree.map(lambda size, step: -size * step, sizes, steps)
 
     def seeing(self, params: Any, observation: jax.Array) -> Any:
         """The models after the agent has seen one more observation."""
-        return _of_each(Normaliser, lambda seen: seen.including(observation), params)
+        return of_each(Normaliser, lambda seen: seen.including(observation), params)
 
 
 Part = Literal["everything", "private", "shared", "nothing"]
@@ -200,41 +186,29 @@ def only(part: Part, private: Any, tree: Any) -> Any:
 
 def through_the_eyes_of(params: Any, target: Any) -> Any:
     """The target's networks behind today's views: embeddings and statistics have no old copy."""
-    return jax.tree.map(
-        lambda new, old: Model(new.view, old.network) if isinstance(new, Model) else old,
-        params,
-        target,
-        is_leaf=lambda node: isinstance(node, Model),
-    )
+    return of_each(Model, lambda new, old: Model(new.view, old.network), params, target)
 
 
-def statistics(params: Any) -> list[Normaliser]:
-    """Those of every model that has some."""
-    nodes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, Normaliser))
-    return [node for node in nodes if isinstance(node, Normaliser)]
+def of_each(kind: type, function: Callable[..., Any], *trees: Any) -> Any:
+    """The last of some trees, with what a function says of every `kind` in them."""
+
+    def of_node(*nodes: Any) -> Any:
+        return function(*nodes) if isinstance(nodes[0], kind) else nodes[-1]
+
+    return jax.tree.map(of_node, *trees, is_leaf=lambda node: isinstance(node, kind))
 
 
-def with_statistics(params: Any, found: list[Normaliser]) -> Any:
-    """The models with these statistics, in the same order."""
-    given = iter(found)
-    return _of_each(Normaliser, lambda _: next(given), params)
+def _marked(tree: Any, *, views: Any, networks: Any, heads: Any) -> Any:
+    """A tree of these in place of the leaves of models; what is outside counts as network."""
 
+    def everywhere(mark: Any, tree: Any) -> Any:
+        return jax.tree.map(lambda _: mark, tree)
 
-Node = TypeVar("Node", Model, Normaliser)
+    def of_model(model: Model) -> Model:
+        network = model.network
+        if heads != networks:
+            own = everywhere(heads, network.layers[-1])
+            network = eqx.tree_at(lambda network: network.layers[-1], network, own)
+        return Model(everywhere(views, model.view), network)
 
-
-def _of_each(
-    kind: type[Node], function: Callable[[Node], Node], tree: Any, otherwise: Any = None
-) -> Any:
-    """A tree with each `kind` in it replaced; leaves outside become `otherwise`, if given."""
-
-    def of_node(node: Any) -> Any:
-        if isinstance(node, kind):
-            return function(node)
-        return node if otherwise is None else otherwise
-
-    return jax.tree.map(of_node, tree, is_leaf=lambda node: isinstance(node, kind))
-
-
-def _everywhere(value: Any, tree: Any) -> Any:
-    return jax.tree.map(lambda _: value, tree)
+    return of_each(Model, of_model, everywhere(networks, tree))

@@ -18,7 +18,6 @@ import optax
 from fedrl.arguments import NotNegative, Positive, Probability, StepSize, settle, whole
 from fedrl.errors import FedrlError
 from fedrl.learners.learner import LARGEST, Correct, Learned, Learner, Output, Size
-from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import ADAM, LARGEST_ADAM_STEP, Model
 from fedrl.learners.replay import Memory, Transition
 
@@ -128,22 +127,14 @@ class PPO(Learner):
     def init(self, key: jax.Array, observation_size: int, actions: int) -> Learned:
         """Fresh networks, and Adam's zeros."""
         actor_key, critic_key = jax.random.split(key)
-
-        def actor(inputs: int) -> Any:
-            network = MLP((inputs, *self.hidden, actions), actor_key)
-            last = network.layers[-1].weight
-            return eqx.tree_at(lambda n: n.layers[-1].weight, network, FIRST_OUTPUTS * last)
-
-        def critic(inputs: int) -> MLP:
-            return MLP((inputs, *self.hidden, 1), critic_key)
-
-        deviations = actions if self.continuous else 0
-        params = PolicyAndValue(
-            self.personal.model(actor, actor_key, observation_size),
-            self.personal.model(critic, critic_key, observation_size),
-            jnp.full(deviations, log(self.first_deviation)),
+        actor = eqx.tree_at(
+            lambda model: model.network.layers[-1].weight,
+            self.mlp(actor_key, observation_size, actions),
+            replace_fn=lambda weight: FIRST_OUTPUTS * weight,
         )
-        return self.adopt(params)
+        critic = self.mlp(critic_key, observation_size, 1)
+        deviations = jnp.full(actions if self.continuous else 0, log(self.first_deviation))
+        return self.adopt(PolicyAndValue(actor, critic, deviations))
 
     def adopt(self, params: PolicyAndValue) -> Learned:
         """There is no target network."""

@@ -52,20 +52,17 @@ class Memory:
                 f"only {EXACT[self.dtype]} apart: choose another"
             )
 
-    def width(self, observation_size: int, action_size: int, recorded: int = 0) -> int:
-        """Numbers in a row; what is recorded takes as many as have 32 bits."""
-        return 2 * observation_size + action_size + 2 + recorded * self._in_32_bits
-
     def row_bytes(self, observation_size: int, action_size: int, recorded: int = 0) -> int:
-        """Memory of one row."""
-        return self.width(observation_size, action_size, recorded) * self._stored_as.itemsize
+        """Memory of one row; a number that is recorded has 32 bits."""
+        numbers = 2 * observation_size + action_size + 2
+        return numbers * self._stored_as.itemsize + 4 * recorded
 
     def empty(
         self, capacity: int, observation_size: int, action_size: int, recorded: int = 0
     ) -> jax.Array:
         """Rows for `capacity` transitions."""
-        width = self.width(observation_size, action_size, recorded)
-        return jnp.zeros((capacity, width), self._stored_as)
+        size = self.row_bytes(observation_size, action_size, recorded)
+        return jnp.zeros((capacity, size // self._stored_as.itemsize), self._stored_as)
 
     def row(self, step: Transition) -> jax.Array:
         """The row of a transition."""
@@ -84,18 +81,15 @@ class Memory:
         self, rows: jax.Array, observation_size: int, recorded: tuple[str, ...] = ()
     ) -> Transition:
         """The transitions of rows, with what was recorded under these names."""
-        size = rows.shape[-1] - len(recorded) * self._in_32_bits
+        in_32_bits = 4 // self._stored_as.itemsize
+        size = rows.shape[-1] - len(recorded) * in_32_bits
         rows, bits = rows[..., :size], rows[..., size:]
         if self.dtype != "float32":
             rows = jax.lax.bitcast_convert_type(rows, jnp.dtype(self.dtype)).astype(jnp.float32)
-            pairs = bits.reshape(*bits.shape[:-1], len(recorded), self._in_32_bits)
+            pairs = bits.reshape(*bits.shape[:-1], len(recorded), in_32_bits)
             bits = jax.lax.bitcast_convert_type(pairs, jnp.float32)
         found = {name: bits[..., i] for i, name in enumerate(sorted(recorded))}
         return unpack(rows, observation_size)._replace(recorded=found)
-
-    @property
-    def _in_32_bits(self) -> int:
-        return 4 // self._stored_as.itemsize
 
     @property
     def _stored_as(self) -> np.dtype[Any]:

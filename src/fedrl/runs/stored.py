@@ -16,21 +16,14 @@ from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import KIND, from_table, refuse_tables, table_of
 from fedrl.families import ControlFamily, GymnasiumFamily, Varied
-from fedrl.families.gymnasium_making import Shape
+from fedrl.families.control_family import Shape, ShapedFamily
 
 
 @dataclass(frozen=True)
-class Looks:
+class Looks(Shape):
     """Observations, actions and varied constants of a family."""
 
     name: str
-    observation_size: int
-    actions: int
-    continuous: bool
-    first_action: int
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    """Bounds of continuous actions, where they are not -1 and 1."""
     varied: tuple[tuple[str, float, float, str], ...]
     """(name, low, high, what it is) of every varied constant."""
 
@@ -60,7 +53,7 @@ def _loaded(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class StoredFamily(ControlFamily):
+class StoredFamily(ShapedFamily):
     """A family of another package or module, as a run directory describes it.
 
     It can be shown, hashed and reported. Its own class is loaded when something is computed.
@@ -86,26 +79,8 @@ class StoredFamily(ControlFamily):
         return self.looks.name
 
     @property
-    def observation_size(self) -> int:  # type: ignore[override]
-        return self.looks.observation_size
-
-    @property
-    def actions(self) -> int:  # type: ignore[override]
-        return self.looks.actions
-
-    @property
-    def continuous(self) -> bool:  # type: ignore[override]
-        return self.looks.continuous
-
-    @property
-    def first_action(self) -> int:
-        return self.looks.first_action
-
-    @property
-    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
-        if not self.looks.low:
-            return None
-        return np.array(self.looks.low, np.float32), np.array(self.looks.high, np.float32)
+    def shape(self) -> Looks:
+        return self.looks
 
     @property
     def varied(self) -> tuple[Varied, ...]:
@@ -116,11 +91,11 @@ class StoredFamily(ControlFamily):
         return self.loaded.observation_bounds
 
     @property
-    def keeps_environments(self) -> bool:
+    def keeps_environments(self) -> bool:  # type: ignore[override]
         return self.loaded.keeps_environments
 
     @property
-    def steps_on_host(self) -> bool:
+    def steps_on_host(self) -> bool:  # type: ignore[override]
         return self.loaded.steps_on_host
 
     sample = _loaded("sample")
@@ -165,20 +140,8 @@ def _family(table: dict[str, Any], looks: Looks) -> Any:
     if kind == GymnasiumFamily.name and limit:
         family = from_table(ControlFamily, table, "family")
         if isinstance(family, GymnasiumFamily):
-            family.take_shape(_shape(looks))
+            family.take_shape(looks)
         return family
     if not isinstance(kind, str) or type(limit) is not int or registry.is_loaded("families", kind):
         return table
     return StoredFamily(time_limit=limit, settings=json.dumps(table), looks=looks, as_table=table)
-
-
-def _shape(looks: Looks) -> Shape:
-    return Shape(
-        looks.observation_size,
-        looks.actions,
-        looks.continuous,
-        time_limit=None,
-        first=looks.first_action,
-        low=looks.low,
-        high=looks.high,
-    )

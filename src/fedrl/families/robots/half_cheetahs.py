@@ -1,11 +1,13 @@
 """HalfCheetahs: Gymnasium's HalfCheetah-v5 with thighs of different lengths."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import jax
 
-from fedrl.families.control_family import Varied
+from fedrl.arguments import Check
+from fedrl.families.control_family import Varied, interval
 from fedrl.families.robots.robot_family import RobotFamily
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ CONTROL_COST = 0.1
 RESET_NOISE = 0.1
 # The longest that does not reach the torso's other end.
 POSSIBLE = (0.01, 0.5)
+Length = Annotated[tuple[float, float], Check(partial(interval, possible=POSSIBLE))]
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,9 @@ class HalfCheetahs(RobotFamily):
 
     thighs: Literal["independent", "together"] = "independent"
     """Whether each thigh has a length of its own, or one theta drives both."""
-    back_thigh: tuple[float, float] = (0.1005, 0.1855)
+    back_thigh: Length = (0.1005, 0.1855)
     """Smallest and largest half-length of the back thigh's capsule; uniform."""
-    front_thigh: tuple[float, float] = (0.1005, 0.1655)
+    front_thigh: Length = (0.1005, 0.1655)
     """Smallest and largest half-length of the front thigh's capsule; uniform."""
 
     name: ClassVar[str] = "halfcheetahs"
@@ -40,11 +43,6 @@ class HalfCheetahs(RobotFamily):
     actions: ClassVar[int] = 6
     frame_skip: ClassVar[int] = 5
     joints: ClassVar[int] = 9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.settle_range("back_thigh", POSSIBLE)
-        self.settle_range("front_thigh", POSSIBLE)
 
     @property
     def varied(self) -> tuple[Varied, ...]:
@@ -56,16 +54,11 @@ class HalfCheetahs(RobotFamily):
             Varied("front_thigh", *self.front_thigh, "half-length of the front thigh", POSSIBLE),
         )
 
-    def lengths(self, theta: tuple[float, ...]) -> tuple[float, float]:
-        """Half-lengths of the back and the front thigh."""
+    def edit(self, spec: "mujoco.MjSpec", theta: tuple[float, ...]) -> None:
         if self.thighs == "together":
             ranges = (self.back_thigh, self.front_thigh)
             theta = tuple(low + theta[0] * (high - low) for low, high in ranges)
-        back, front = theta
-        return back, front
-
-    def edit(self, spec: "mujoco.MjSpec", theta: tuple[float, ...]) -> None:
-        for name, length in zip(("bthigh", "fthigh"), self.lengths(theta), strict=True):
+        for name, length in zip(("bthigh", "fthigh"), theta, strict=True):
             spec.geom(name).size[1] = length
 
     def reset_noise(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,11 +1,13 @@
 """Hoppers: Gymnasium's Hopper-v5 with legs of different thickness."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 
-from fedrl.families.control_family import Varied
+from fedrl.arguments import Check
+from fedrl.families.control_family import Varied, interval
 from fedrl.families.robots.robot_family import RobotFamily
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ STEEPEST = 0.2
 LARGEST = 100.0
 RESET_NOISE = 5e-3
 POSSIBLE = (0.005, 0.2)
+Radius = Annotated[tuple[float, float], Check(partial(interval, possible=POSSIBLE))]
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Hoppers(RobotFamily):
     Theta is the radius of the leg's capsule; 0.04 is Gymnasium's.
     """
 
-    leg_radius: tuple[float, float] = (0.03, 0.05)
+    leg_radius: Radius = (0.03, 0.05)
     """Smallest and largest radius of the leg's capsule; uniform."""
 
     name: ClassVar[str] = "hoppers"
@@ -40,10 +43,6 @@ class Hoppers(RobotFamily):
     frame_skip: ClassVar[int] = 4
     joints: ClassVar[int] = 6
     fastest_seen: ClassVar[float] = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.settle_range("leg_radius", POSSIBLE)
 
     @property
     def varied(self) -> tuple[Varied, ...]:

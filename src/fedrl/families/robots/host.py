@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.families.control_family import Stepped
 from fedrl.families.robots.models import import_mujoco, model, nominal
 from fedrl.files import Array
 
@@ -40,9 +41,7 @@ def constants(family: "RobotFamily", theta: jax.Array) -> jax.Array:
     return theta
 
 
-def step(
-    family: "RobotFamily", state: jax.Array, action: jax.Array, theta: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def step(family: "RobotFamily", state: jax.Array, action: jax.Array, theta: jax.Array) -> Stepped:
     """(state, reward, terminated) after a step of the environment."""
     # One array in and one out: each costs a call 20 microseconds.
     row = jnp.concatenate([theta, action, state.reshape(-1)])
@@ -83,6 +82,7 @@ class Garage:
         self._family = family
         self._models: dict[bytes, Any] = {}
         self._spare: list[Any] = []
+        """Working memory that nobody uses now; any will do for every body of a robot."""
         self._nominal = nominal(family)
         self.seconds = family.frame_skip * self._nominal.opt.timestep
         """Of a step of the environment."""
@@ -92,33 +92,25 @@ class Garage:
     ) -> None:
         """Step these robots in place."""
         skip, set_state, get_state = self._family.frame_skip, mujoco.mj_setState, mujoco.mj_getState
-        data = self._borrow()
+        try:
+            data = self._spare.pop()
+        except IndexError:
+            data = mujoco.MjData(self._nominal)
         for i in robots:
             if good[i]:
-                robot = self._model(thetas[i])
+                key = thetas[i].tobytes()
+                if key not in self._models:
+                    self._models[key] = model(self._family, tuple(thetas[i].tolist()))
+                robot = self._models[key]
                 set_state(robot, data, states[i], STATE)
                 data.ctrl[:] = actions[i]
                 mujoco.mj_step(robot, data, nstep=skip)
                 get_state(robot, data, states[i], STATE)
         self._spare.append(data)
 
-    def _model(self, theta: Array) -> Any:
-        key = theta.tobytes()
-        if key not in self._models:
-            self._models[key] = model(self._family, tuple(theta.tolist()))
-        return self._models[key]
 
-    def _borrow(self) -> Any:
-        """Working memory that nobody uses now; any will do for every body of a robot."""
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return mujoco.MjData(self._nominal)
-
-
-@cache
-def _garage(family: "RobotFamily") -> Garage:
-    return Garage(family)
+_garage = cache(Garage)
+_workers = cache(partial(ThreadPoolExecutor, MOST_THREADS, thread_name_prefix="fedrl-robots"))
 
 
 def over_cores(work: Callable[[range], None], count: int) -> None:
@@ -129,11 +121,6 @@ def over_cores(work: Callable[[range], None], count: int) -> None:
     else:
         bounds = [count * i // cores for i in range(cores + 1)]
         list(_workers().map(work, [range(*ends) for ends in pairwise(bounds)]))
-
-
-@cache
-def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="fedrl-robots")
 
 
 def split(numbers: Array) -> Array:

@@ -4,8 +4,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from ctypes.util import find_library
 from functools import cache
 from importlib.resources import files
@@ -56,10 +56,12 @@ def import_mjx() -> Any:
 @cache
 def model(family: "RobotFamily", theta: tuple[float, ...]) -> "mujoco.MjModel":
     """The robot with a body according to theta, without the textures of its picture."""
-    spec = specification(family, theta)
-    for texture in spec.textures:
-        texture.width = texture.height = 1
-    return compiled(spec)
+
+    def plain(spec: "mujoco.MjSpec") -> None:
+        for texture in spec.textures:
+            texture.width = texture.height = 1
+
+    return compiled(family, theta, plain)
 
 
 def nominal(family: "RobotFamily") -> "mujoco.MjModel":
@@ -67,26 +69,17 @@ def nominal(family: "RobotFamily") -> "mujoco.MjModel":
     return model(family, tuple((varied.low + varied.high) / 2 for varied in family.varied))
 
 
-def specification(family: "RobotFamily", theta: tuple[float, ...]) -> "mujoco.MjSpec":
-    """What is compiled to a model."""
+def compiled(
+    family: "RobotFamily", theta: tuple[float, ...], edit: Callable[["mujoco.MjSpec"], None]
+) -> "mujoco.MjModel":
+    """The robot of a theta, edited, with masses and inertias that belong to its geometry."""
     mujoco = import_mujoco()
     text = (files("gymnasium") / "envs/mujoco/assets" / family.asset).read_text("utf-8")
-    with _quietly():
-        spec = mujoco.MjSpec.from_string(text)
-    family.edit(spec, theta)
-    return spec
-
-
-def compiled(spec: "mujoco.MjSpec") -> "mujoco.MjModel":
-    """A model with masses and inertias that belong to its geometry."""
-    with _quietly():
-        return spec.compile()
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without MuJoCo's remark that HalfCheetah's file says its total mass in an old way."""
     # The lock: a filter of warnings is for all threads.
     with _compiling, warnings.catch_warnings():
+        # HalfCheetah's file says its total mass in an old way.
         warnings.filterwarnings("ignore", message=".*settotalmass.*")
-        yield
+        spec = mujoco.MjSpec.from_string(text)
+        family.edit(spec, theta)
+        edit(spec)
+        return spec.compile()

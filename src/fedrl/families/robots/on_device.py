@@ -4,7 +4,7 @@ What theta changes in a compiled model is found by compiling; those arrays are t
 environment, and everything else is shared by all of them.
 """
 
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.families.control_family import Stepped
 from fedrl.families.robots.models import import_mjx, import_mujoco, model, nominal
 from fedrl.files import Array
 
@@ -28,15 +29,16 @@ mujoco, mjx = import_mujoco(), import_mjx()
 def constants(family: "RobotFamily", theta: jax.Array) -> Fields:
     """What theta changes in the model. Asks the host, which compiles it."""
     like = {name: jnp.zeros(getattr(nominal(family), name).shape) for name in changed(family)}
-    fields: Fields = jax.pure_callback(
-        partial(_fields, family), like, theta, vmap_method="sequential"
-    )
+
+    def found(theta: Any) -> dict[str, Array]:
+        robot = model(family, tuple(np.asarray(theta).tolist()))
+        return {name: np.asarray(getattr(robot, name), np.float32) for name in like}
+
+    fields: Fields = jax.pure_callback(found, like, theta, vmap_method="sequential")
     return fields
 
 
-def step(
-    family: "RobotFamily", state: jax.Array, action: jax.Array, fields: Fields
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def step(family: "RobotFamily", state: jax.Array, action: jax.Array, fields: Fields) -> Stepped:
     """(state, reward, terminated) after a step of the environment."""
     robot = _on_device(family).replace(**fields)
     n = family.joints
@@ -67,11 +69,6 @@ def changed(family: "RobotFamily") -> tuple[str, ...]:
         if name[0] != "_"
         and any(not np.array_equal(getattr(m, name), getattr(models[0], name)) for m in models[1:])
     )
-
-
-def _fields(family: "RobotFamily", theta: Any) -> dict[str, Array]:
-    robot = model(family, tuple(np.asarray(theta).tolist()))
-    return {name: np.asarray(getattr(robot, name), np.float32) for name in changed(family)}
 
 
 @cache

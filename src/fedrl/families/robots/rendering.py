@@ -6,10 +6,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fedrl.errors import FedrlError
-from fedrl.families.robots.models import compiled, import_mujoco, specification
+from fedrl.families.robots.models import compiled, import_mujoco
 from fedrl.files import Array
 
 if TYPE_CHECKING:
+    import mujoco
+
     from fedrl.families.robots.robot_family import RobotFamily
 
 HEIGHT, WIDTH = 400, 600
@@ -37,16 +39,18 @@ def picture(family: "RobotFamily", state: Array, theta: tuple[float, ...]) -> Ar
     return pixels
 
 
+def _with_more_floor(spec: "mujoco.MjSpec") -> None:
+    # As drawn, it ends after 40 metres; a cheetah runs further.
+    spec.geom("floor").size[:2] *= FLOOR
+    spec.material("MatPlane").texrepeat *= FLOOR
+
+
 @lru_cache(maxsize=1)
 def _opened(family: "RobotFamily", theta: tuple[float, ...]) -> tuple[Any, Any, Any]:
     """A model with textures, working memory, and a renderer."""
     _studio.close()
     mujoco = import_mujoco()
-    spec = specification(family, theta)
-    # As drawn, the floor ends after 40 metres; a cheetah runs further.
-    spec.geom("floor").size[:2] *= FLOOR
-    spec.material("MatPlane").texrepeat *= FLOOR
-    model = compiled(spec)
+    model = compiled(family, theta, _with_more_floor)
     try:
         renderer = mujoco.Renderer(model, HEIGHT, WIDTH)
     # It fails in many ways: no library, no device, a context that cannot be made.

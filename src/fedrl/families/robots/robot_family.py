@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrl.arguments import Check, whole
-from fedrl.families.control_family import Constants, ControlFamily, State
+from fedrl.families.control_family import Constants, ControlFamily, State, Stepped
 from fedrl.families.robots.models import nominal
 from fedrl.families.robots.rendering import picture
 from fedrl.files import Array
@@ -53,7 +53,7 @@ class RobotFamily(ControlFamily):
     """Velocities beyond are observed as this."""
 
     @property
-    def steps_on_host(self) -> bool:
+    def steps_on_host(self) -> bool:  # type: ignore[override]
         return self.simulator == "mujoco"
 
     @abstractmethod
@@ -82,13 +82,9 @@ class RobotFamily(ControlFamily):
         )
         return jnp.zeros(self.state_shape).at[0].set(first)
 
-    def step(
-        self, state: State, action: jax.Array, constants: Constants
-    ) -> tuple[State, jax.Array, jax.Array]:
-        result: tuple[State, jax.Array, jax.Array] = self._simulation.step(
-            self, state, action, constants
-        )
-        return result
+    def step(self, state: State, action: jax.Array, constants: Constants) -> Stepped:
+        stepped: Stepped = self._simulation.step(self, state, action, constants)
+        return stepped
 
     def observe(self, state: State) -> jax.Array:
         """All positions but the first, which is how far the robot has come, and velocities."""
