@@ -112,13 +112,7 @@ class Down:
 class Federation:
     """Federations over a network: init, up, status, down."""
 
-    command: Annotated[
-        Annotated[Init, tyro.conf.subcommand("init")]
-        | Annotated[Up, tyro.conf.subcommand("up")]
-        | Annotated[Status, tyro.conf.subcommand("status")]
-        | Annotated[Down, tyro.conf.subcommand("down")],
-        tyro.conf.arg(name=""),
-    ]
+    command: Annotated[Init | Up | Status | Down, tyro.conf.arg(name="")]
 
     def run(self) -> int:
         return self.command.run()
