@@ -27,13 +27,13 @@ SINGULAR: Mapping[str, str] = {
     "server_optimizers": "server optimizer",
     "presets": "preset",
 }
-_OURS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+_OURS: Mapping[str, Mapping[str, str]] = {
     "families": catalogue.FAMILIES,
     "learners": catalogue.LEARNERS,
     "corrections": catalogue.CORRECTIONS,
     "aggregators": catalogue.AGGREGATORS,
     "server_optimizers": catalogue.SERVER_OPTIMIZERS,
-    "presets": {name: ("fedrl:preset", what) for name, what in catalogue.PRESETS.items()},
+    "presets": dict.fromkeys(catalogue.PRESETS, "fedrl:preset"),
 }
 
 
@@ -44,10 +44,15 @@ class Entry:
     name: str
     target: str
     """`module:Name`."""
-    what: str
-    """A line for people."""
     package: str = "fedrl"
     """Who brought it."""
+
+    @property
+    def what(self) -> str:
+        """A line for people."""
+        if self.package != "fedrl":
+            return f"{self.target}, from {self.package}"
+        return catalogue.PRESETS.get(self.name) or catalogue.first_line(self.target)
 
 
 class Untrusted(str):
@@ -70,9 +75,9 @@ _ALLOWED: set[str] = set()
 def entries(group: Group) -> tuple[Entry, ...]:
     """Everything of a group, ours first; nothing is imported for it."""
     assert group in get_args(Group)
-    ours = [Entry(name, *about) for name, about in _OURS[group].items()]
+    ours = [Entry(name, target) for name, target in _OURS[group].items()]
     others = {
-        Entry(point.name, point.value, f"{point.value}, from {_package(point)}", _package(point))
+        Entry(point.name, point.value, _package(point))
         for point in entry_points(group=f"fedrl.{group}")
     }
     return (*ours, *sorted(others, key=lambda entry: (entry.name, entry.package)))
