@@ -38,7 +38,7 @@ class Completion:
         default = tyro.conf.subcommand("run", default=Run(experiment=CARTPOLES))
         commands: Any = Annotated[Run, default] | Others
         with suppress(SystemExit):
-            _read(commands, ["--tyro-write-completion", self.shell, "-"])
+            _run(commands, ["--tyro-write-completion", self.shell, "-"])
         return 0
 
 
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Its arguments follow from the settings of the preset.
         if arguments[:1] == ["run"] and len(arguments) > 1 and not arguments[1].startswith("-"):
             return run.run(arguments[1:])
-        return _read(Command, arguments).run()
+        return _run(Command, arguments)
     except CodeNotAllowedError as error:
         return _refused(f"{error}: `fedrl {shlex.join(arguments)} --allow-code`")
     except FedrlError as error:
@@ -95,8 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _read(commands: Any, arguments: list[str]) -> Any:
-    return tyro.cli(
+def _run(commands: Any, arguments: list[str]) -> int:
+    command = tyro.cli(
         commands,
         prog="fedrl",
         description="Federated reinforcement learning across environments that differ. "
@@ -104,6 +104,8 @@ def _read(commands: Any, arguments: list[str]) -> Any:
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    status: int = command.run()
+    return status
 
 
 def _refused(why: str) -> int:

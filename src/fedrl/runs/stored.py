@@ -7,6 +7,7 @@ look at a run; the module is imported when an environment is needed.
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import KIND, from_table, refuse_tables, table_of
 from fedrl.families import ControlFamily, GymnasiumFamily, Varied
 from fedrl.families.gymnasium_making import Shape
+from fedrl.files import Array
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,9 @@ class Looks:
         )
 
 
-def _loaded(name: str) -> Any:
-    """A method of the family's own class, which is loaded for it."""
-
-    def method(self: "StoredFamily", *given: Any) -> Any:
-        return getattr(self.loaded, name)(*given)
-
-    method.__name__ = name
-    return method
+def _of(place: str) -> Any:
+    """An attribute that a family has from one of its own."""
+    return property(attrgetter(place))
 
 
 @dataclass(frozen=True)
@@ -81,28 +78,14 @@ class StoredFamily(ControlFamily):
         family: ControlFamily = from_table(ControlFamily, self.as_table, "family")
         return family
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.looks.name
+    name = _of("looks.name")
+    observation_size = _of("looks.observation_size")
+    actions = _of("looks.actions")
+    continuous = _of("looks.continuous")
+    first_action = _of("looks.first_action")
 
     @property
-    def observation_size(self) -> int:  # type: ignore[override]
-        return self.looks.observation_size
-
-    @property
-    def actions(self) -> int:  # type: ignore[override]
-        return self.looks.actions
-
-    @property
-    def continuous(self) -> bool:  # type: ignore[override]
-        return self.looks.continuous
-
-    @property
-    def first_action(self) -> int:
-        return self.looks.first_action
-
-    @property
-    def action_bounds(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    def action_bounds(self) -> tuple[Array, Array] | None:
         if not self.looks.low:
             return None
         return np.array(self.looks.low, np.float32), np.array(self.looks.high, np.float32)
@@ -111,31 +94,22 @@ class StoredFamily(ControlFamily):
     def varied(self) -> tuple[Varied, ...]:
         return tuple(Varied(*one) for one in self.looks.varied)
 
-    @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return self.loaded.observation_bounds
-
-    @property
-    def keeps_environments(self) -> bool:
-        return self.loaded.keeps_environments
-
-    @property
-    def steps_on_host(self) -> bool:
-        return self.loaded.steps_on_host
-
-    sample = _loaded("sample")
-    check_theta = _loaded("check_theta")
-    constants = _loaded("constants")
-    reset = _loaded("reset")
-    step = _loaded("step")
-    begin = _loaded("begin")
-    step_and_renew = _loaded("step_and_renew")
-    observe = _loaded("observe")
-    rejoin = _loaded("rejoin")
-    draw = _loaded("draw")
-    check = _loaded("check")
-    raise_trouble = _loaded("raise_trouble")
-    warning = _loaded("warning")
+    observation_bounds = _of("loaded.observation_bounds")
+    keeps_environments = _of("loaded.keeps_environments")
+    steps_on_host = _of("loaded.steps_on_host")
+    sample = _of("loaded.sample")
+    check_theta = _of("loaded.check_theta")
+    constants = _of("loaded.constants")
+    reset = _of("loaded.reset")
+    step = _of("loaded.step")
+    begin = _of("loaded.begin")
+    step_and_renew = _of("loaded.step_and_renew")
+    observe = _of("loaded.observe")
+    rejoin = _of("loaded.rejoin")
+    draw = _of("loaded.draw")
+    check = _of("loaded.check")
+    raise_trouble = _of("loaded.raise_trouble")
+    warning = _of("loaded.warning")
 
 
 def stored_experiment(
@@ -165,20 +139,9 @@ def _family(table: dict[str, Any], looks: Looks) -> Any:
     if kind == GymnasiumFamily.name and limit:
         family = from_table(ControlFamily, table, "family")
         if isinstance(family, GymnasiumFamily):
-            family.take_shape(_shape(looks))
+            sizes = (looks.observation_size, looks.actions, looks.continuous)
+            family.take_shape(Shape(*sizes, None, looks.first_action, looks.low, looks.high))
         return family
     if not isinstance(kind, str) or type(limit) is not int or registry.is_loaded("families", kind):
         return table
     return StoredFamily(time_limit=limit, settings=json.dumps(table), looks=looks, as_table=table)
-
-
-def _shape(looks: Looks) -> Shape:
-    return Shape(
-        looks.observation_size,
-        looks.actions,
-        looks.continuous,
-        time_limit=None,
-        first=looks.first_action,
-        low=looks.low,
-        high=looks.high,
-    )
