@@ -93,7 +93,7 @@ def _find(name: str) -> Any:
         registry.permit(name)
         return registry.loaded(name, repr(name))
     for group in get_args(registry.Group):
-        if any(entry.name == name for entry in registry.entries(group)):
+        if registry.called(group, name):
             if group != "presets":
                 return registry.load(group, name)
             from fedrl.experiment.presets import preset

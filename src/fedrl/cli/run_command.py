@@ -5,11 +5,11 @@ The arguments follow from the settings of the preset, so they can only be read o
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fedrl.cli.machines import Machines
+from fedrl.cli.machines import Execution
 
 if TYPE_CHECKING:
     from fedrl.experiment.settings import Experiment
@@ -41,10 +41,8 @@ class Run:
 
 def run(arguments: list[str]) -> int:
     """`fedrl run` with everything that follows it."""
-    from fedrl.cli.existing_runs import carry_out_and_report
     from fedrl.errors import FedrlError
     from fedrl.runs.launch import begin
-    from fedrl.trackers.available import trackers_named
 
     name, *rest = arguments
     default, rest = _with_kinds(_start_from(name, allow_code="--allow-code" in rest), rest)
@@ -76,11 +74,8 @@ def run(arguments: list[str]) -> int:
         for one in experiments:
             print(f"# {command.out / one.directory_name}")
         return 0
-    trackers = [trackers_named(command.track) for _ in experiments]
-    machines = command.machines
-    with machines.together():
-        directories = begin(experiments, command.out, wave=machines.wave)
-        return carry_out_and_report(directories, trackers, machines.wave, command.on_divergence)
+    execution = command.execution
+    return execution.carry_out(lambda: begin(experiments, command.out, wave=execution.wave))
 
 
 def command_with_experiment() -> Any:
@@ -96,12 +91,8 @@ def command_with_experiment() -> Any:
         """Folder for run directories; the run gets NAME-HASH below it."""
         baseline: bool = False
         """Also run without communication (E = inf, which gives Baseline too) and compare."""
-        track: tuple[str, ...] = ()
-        """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
-        on_divergence: Literal["stop", "continue"] = "stop"
-        """What to do when a reward, a loss, a parameter or a return is not a finite number."""
-        machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
-        """Where the work is done."""
+        execution: Annotated[Execution, tyro.conf.arg(name="")] = field(default_factory=Execution)
+        """How to carry it out."""
         allow_code: bool = False
         """Import Python code that the file names as module:Class: of files you trust only."""
         dry_run: bool = False
