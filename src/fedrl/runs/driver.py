@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from fedrl import arguments
 from fedrl.engine import divergence
@@ -15,6 +15,7 @@ from fedrl.engine.executors import Training, training
 from fedrl.engine.plan import Leg, plan
 from fedrl.engine.programs import Record
 from fedrl.errors import FedrlError
+from fedrl.progress import Silence
 from fedrl.runs import checkpoint, metrics
 from fedrl.runs.run_directory import RunDirectory
 from fedrl.runs.tracking import tracked
@@ -25,28 +26,9 @@ from fedrl.trees import named_leaves
 CHECKPOINT_SHARE = 0.05
 
 
-class Watcher(Protocol):
-    """Who wants to know how a run goes."""
-
-    def begin(self, total: float, done: float) -> None:
-        """The length of the whole work, and what an earlier process has done of it."""
-
-    def advance(self, amount: float) -> None:
-        """So much more is done."""
-
-    def headline(self, text: str) -> None:
-        """The latest result in words."""
-
-    def say(self, text: str) -> None:
-        """Something that is good to know."""
-
-    def warn(self, text: str) -> None:
-        """Something the user should know."""
-
-
 def carry_out(
     directory: RunDirectory,
-    watcher: Watcher,
+    watcher: Silence,
     trackers: Mapping[str, Tracker] | None = None,
     wave: int | None = None,
     on_divergence: OnDivergence = "stop",
