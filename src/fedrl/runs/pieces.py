@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from fedrl.arguments import short
 from fedrl.errors import FedrlError
 from fedrl.files import (
     Arrays,
@@ -135,12 +136,7 @@ def _refuse_other_settings(path: Path, found: dict[str, Any], wanted: dict[str, 
         name for name in (*wanted, *found) if found.get(name, missing) != wanted.get(name, missing)
     )
     raise FedrlError(
-        f"--out {path} holds results with {name} = {_short(found.get(name))}, this command has "
-        f"{name} = {_short(wanted.get(name))}: name another folder, or use the same settings to "
+        f"--out {path} holds results with {name} = {short(found.get(name))}, this command has "
+        f"{name} = {short(wanted.get(name))}: name another folder, or use the same settings to "
         "continue"
     )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
