@@ -9,6 +9,7 @@ import tyro
 from fedrl.cli.machines import Execution
 from fedrl.compilation import use_compilation_cache
 from fedrl.counting import count
+from fedrl.errors import FedrlError
 
 if TYPE_CHECKING:
     from fedrl.runs.run import Run
@@ -232,8 +233,6 @@ def grouped(
     thetas: tuple[tuple[float, ...], ...], size: int, most: int | None = None
 ) -> list[tuple[float, ...]]:
     """Numbers from the command line, where --theta may be repeated, as vectors of `size`."""
-    from fedrl.errors import FedrlError
-
     counts = [len(numbers) for numbers in thetas]
     too_many = most is not None and sum(counts) > most * size
     if not sum(counts) or any(count % size for count in counts) or too_many:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from fedrl.counting import count, round_name
+from fedrl.errors import FedrlError
 from fedrl.network.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -182,8 +183,6 @@ def with_flower() -> None:
     """Say what to install where Flower is missing; before anything that imports its packages."""
     from importlib.util import find_spec
 
-    from fedrl.errors import FedrlError
-
     if find_spec("flwr") is None:
         raise FedrlError("a federation over a network needs Flower: pip install 'fedrl[flower]'")
 
@@ -192,7 +191,6 @@ def _follow(folder: "Folder") -> int:
     """Show how a training goes that other processes carry out."""
     import time
 
-    from fedrl.errors import FedrlError
     from fedrl.network.local_cluster import last_words, status
     from fedrl.progress import RunProgress, new_console
 

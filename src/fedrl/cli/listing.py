@@ -6,6 +6,9 @@ from typing import Annotated, Any, get_args
 
 import tyro
 
+from fedrl import catalogue, registry
+from fedrl.errors import unknown_name
+
 
 @dataclass(frozen=True)
 class List:
@@ -30,7 +33,6 @@ class List:
 
 def _sections() -> Iterator[tuple[str, dict[str, str]]]:
     """What experiments are made of: every name with a line about it, by what it is for."""
-    from fedrl import catalogue, registry
 
     def registered(group: registry.Group) -> dict[str, str]:
         return {entry.name: entry.what for entry in registry.entries(group)}
@@ -52,8 +54,6 @@ def _sections() -> Iterator[tuple[str, dict[str, str]]]:
 def _print_everything(console: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
-
-    from fedrl import catalogue
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("name", no_wrap=True)  # there to be copied, so never cut off
@@ -86,9 +86,6 @@ def _print_one(name: str, console: Any) -> None:
 
 def _find(name: str) -> Any:
     """A class or an experiment."""
-    from fedrl import catalogue, registry
-    from fedrl.errors import unknown_name
-
     if ":" in name:
         registry.permit(name)
         return registry.loaded(name, repr(name))

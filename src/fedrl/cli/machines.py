@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from fedrl.compilation import use_compilation_cache
+from fedrl.errors import FedrlError
 
 if TYPE_CHECKING:
     from fedrl.runs.run_directory import RunDirectory
@@ -51,8 +52,6 @@ class Execution:
 
     def _together(self) -> AbstractContextManager[None]:
         """With all hosts, if there are several."""
-        from fedrl.errors import FedrlError
-
         if (self.hosts > 1) != (self.address is not None):
             raise FedrlError("--hosts and --address go together: give both, or neither")
         use_compilation_cache()
