@@ -35,8 +35,9 @@ def export(run: "Run", path: str | Path, *, agent: int | None = None, seed: int 
     model, last = learner.acting(run.model(agent, seed))
     graph = _Graph(onnx)
     graph.finish(graph.of_model(model), last, family)
-    size = ["batch", family.observation_size]
-    given = helper.make_tensor_value_info(OBSERVATION, kinds.FLOAT, size)
+    given = helper.make_tensor_value_info(
+        OBSERVATION, kinds.FLOAT, ["batch", family.observation_size]
+    )
     taken = (
         helper.make_tensor_value_info(ACTION, kinds.FLOAT, ["batch", family.actions])
         if family.continuous
@@ -112,13 +113,12 @@ class _Graph:
 
     def _add(self, kind: str, *inputs: Any, constant: Any = np.float32, **attributes: Any) -> str:
         """A node; its inputs are names of values, or numbers that become constants."""
-        names = [x if isinstance(x, str) else self._constant(x, constant) for x in inputs]
+        names = []
+        for x in inputs:
+            if not isinstance(x, str):
+                value, x = np.asarray(x, constant), f"constant{len(self.constants)}"
+                self.constants.append(self._onnx.numpy_helper.from_array(value, x))
+            names.append(x)
         name = f"{kind.lower()}{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(kind, names, [name], **attributes))
-        return name
-
-    def _constant(self, value: Any, kind: Any) -> str:
-        name = f"constant{len(self.constants)}"
-        array = np.asarray(value, kind)
-        self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
