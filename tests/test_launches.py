@@ -24,7 +24,7 @@ def trained(form, rounds, E):
 # Less than a block, whole blocks, whole blocks and a rest.
 @pytest.mark.parametrize("E", [5, 64, 75])
 def test_few_launches_change_no_more_than_rounding(E):
-    usual, few = trained(lambda f: f, 2, E), trained(launches.with_few_launches, 2, E)
+    usual, few = trained(lambda f: f, 2, E), trained(launches.with_few_launches(), 2, E)
     assert few.clock == usual.clock
     # Rounding may one day change an action; over so few updates of one seed it does not.
     for one, other in zip(jax.tree.leaves(few), jax.tree.leaves(usual), strict=True):
@@ -37,7 +37,7 @@ def test_the_form_ends_with_the_program_also_when_it_fails():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        launches.with_few_launches(fails)()
+        launches.with_few_launches()(fails)()
     assert not launches.few_launches()
 
 

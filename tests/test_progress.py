@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from fedrl.progress import WIDTH_OF_LOGS, RunProgress, WorkProgress, in_words, new_console
+from fedrl.progress import WIDTH_OF_LOGS, RunProgress, in_words, new_console
 
 TITLE = "wiredcartpoles-perdqnavg-e9ee76f9"
 RESULT = "return 192.9 in training, 191.8 held out"
@@ -38,7 +38,7 @@ def test_a_terminal_shows_bar_percentage_estimate_and_the_whole_result(clock, wi
         progress.advance(50.0)
         progress.headline(RESULT)
         paper = Console(file=io.StringIO(), width=width)
-        paper.print(progress._work._bar)
+        paper.print(progress._bar)
     *text, bar = lines(paper)
     assert " ".join(line.strip() for line in text) == f"{TITLE}: {RESULT}"
     assert "50%" in bar
@@ -48,7 +48,8 @@ def test_a_terminal_shows_bar_percentage_estimate_and_the_whole_result(clock, wi
 
 def test_a_log_has_lines_with_an_estimate(clock):
     console = log()
-    with WorkProgress("job", 100.0, 20.0, console) as progress:
+    with RunProgress("job", console) as progress:
+        progress.begin(100.0, 20.0)
         clock.time = 20.0
         progress.advance(1.0)
         clock.time = 40.0

@@ -1,6 +1,7 @@
 """What trackers have, read by their own means, and what they should have, by pandas."""
 
 import json
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -23,21 +24,31 @@ def in_event_file(path: Path):
 
 
 def in_wandb(run: Path):
-    """Every number in its files; records that fit into a block of 32 KiB, which ours do."""
-    found = []
-    for file in sorted((run / "trackers" / "wandb").glob("*run-*/run-*.wandb")):
-        content = file.read_bytes()
-        assert len(content) < 2**15
-        place = 7
-        while place < len(content):
-            length = int.from_bytes(content[place + 4 : place + 6], "little")
-            record = Record.FromString(content[place + 7 : place + 7 + length])
-            for item in record.history.item:
-                (name,) = item.nested_key
-                if not name.startswith("_"):
-                    found.append((name, record.history.step.num, json.loads(item.value_json)))
-            place += 7 + length
-    return found
+    """Every number in its files, of which its process may still be writing the latest."""
+    files = sorted((run / "trackers" / "wandb").glob("*run-*/run-*.wandb"))
+    until = time.monotonic() + 10
+    while not any(record.HasField("exit") for record in wandb_records(files[-1])):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return [
+        (name, record.history.step.num, json.loads(item.value_json))
+        for file in files
+        for record in wandb_records(file)
+        for item in record.history.item
+        for name in item.nested_key
+        if not name.startswith("_")
+    ]
+
+
+def wandb_records(file: Path):
+    """Records that fit into a block of 32 KiB, which ours do."""
+    content = file.read_bytes()
+    assert len(content) < 2**15
+    place = 7
+    while place < len(content):
+        length = int.from_bytes(content[place + 4 : place + 6], "little")
+        yield Record.FromString(content[place + 7 : place + 7 + length])
+        place += 7 + length
 
 
 def mlflow_runs(run: Path):

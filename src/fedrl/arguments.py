@@ -65,12 +65,11 @@ def whole(name: str, value: object, *, smallest: int = 1, largest: float = inf) 
 def whole_or_inf(name: str, value: object) -> float:
     """A positive integer, or inf (also as a word) for never."""
     plain = _plain(value)
-    if isinstance(plain, str) and plain == "inf":
-        return inf
-    as_float = _float(value)
-    if as_float is not None and as_float >= 1 and (isinf(as_float) or as_float.is_integer()):
-        return as_float
-    raise FedrlError(f"{name} must be a positive integer or inf, got {short(value)}")
+    given = inf if isinstance(plain, str) and plain == "inf" else value
+    return number(
+        *(name, given, "a positive integer or inf"),
+        lambda x: x >= 1 and (isinf(x) or x.is_integer()),
+    )
 
 
 def probability(name: str, value: object) -> float:

@@ -1,146 +1,57 @@
-"""What fedrl brings along, by name. Words only: nothing is imported to show them."""
+"""What fedrl brings along, by name, and where it is; nothing is imported to show it."""
+
+import ast
+from pathlib import Path
 
 FAMILIES = {
-    "cartpoles": (
-        "fedrl.families.cartpoles:CartPoles",
-        "A cart that is pushed left (0) or right (1) to keep a pole upright, reward 1 per step.",
-    ),
-    "acrobots": (
-        "fedrl.families.acrobots:Acrobots",
-        "Two links on a fixed joint, swung up by a torque of -1, 0 or 1 between them, reward -1.",
-    ),
-    "halfcheetahs": (
-        "fedrl.families.robots.half_cheetahs:HalfCheetahs",
-        "A planar robot with two legs that is rewarded for its speed; it cannot end an episode.",
-    ),
-    "hoppers": (
-        "fedrl.families.robots.hoppers:Hoppers",
-        "A planar robot with one leg that is rewarded for hopping forward without falling.",
-    ),
-    "gymnasium": (
-        "fedrl.families.gymnasium_family:GymnasiumFamily",
-        "Environments that Gymnasium makes, which differ in keywords; stepped on the host.",
-    ),
+    "cartpoles": "fedrl.families.cartpoles:CartPoles",
+    "acrobots": "fedrl.families.acrobots:Acrobots",
+    "halfcheetahs": "fedrl.families.robots.half_cheetahs:HalfCheetahs",
+    "hoppers": "fedrl.families.robots.hoppers:Hoppers",
+    "gymnasium": "fedrl.families.gymnasium_family:GymnasiumFamily",
 }
-"""Simulated families: where each is, and its first line."""
 
 LEARNERS = {
-    "dqn": (
-        "fedrl.learners.dqn:DQN",
-        "Deep Q-learning with experience replay; the server averages Q-networks.",
-    ),
-    "ddpg": (
-        "fedrl.learners.ddpg:DDPG",
-        "Deterministic policy gradients with replay; the server averages actors and critics.",
-    ),
-    "ppo": (
-        "fedrl.learners.ppo:PPO",
-        "Proximal policy optimisation; the server averages policies and value functions.",
-    ),
+    "dqn": "fedrl.learners.dqn:DQN",
+    "ddpg": "fedrl.learners.ddpg:DDPG",
+    "ppo": "fedrl.learners.ppo:PPO",
 }
 
 CORRECTIONS = {
-    "none": (
-        "fedrl.strategies.corrections:NoCorrection",
-        "Take every step as the learner proposes it.",
-    ),
-    "prox": (
-        "fedrl.strategies.corrections:Prox",
-        "Pull every step towards the model that the server sent (FedProx).",
-    ),
-    "control-variates": (
-        "fedrl.strategies.corrections:ControlVariates",
-        "Replace an agent's own drift by the average agent's: d_i - c_i + c (SCAFFOLD).",
-    ),
+    "none": "fedrl.strategies.corrections:NoCorrection",
+    "prox": "fedrl.strategies.corrections:Prox",
+    "control-variates": "fedrl.strategies.corrections:ControlVariates",
 }
 
 AGGREGATORS = {
-    "mean": (
-        "fedrl.strategies.aggregators:Mean",
-        "The average of the agents; the plain one, as in the paper, unless there are weights.",
-    ),
-    "median": (
-        "fedrl.strategies.robust:Median",
-        "The median of each parameter; between the good agents' as long as they are the majority.",
-    ),
-    "trimmed-mean": (
-        "fedrl.strategies.robust:TrimmedMean",
-        "The average of each parameter without its smallest and largest values.",
-    ),
-    "krum": (
-        "fedrl.strategies.robust:Krum",
-        "The agent whose parameters are nearest to its neighbours', or the mean of a few such.",
-    ),
-    "private": (
-        "fedrl.strategies.private:Private",
-        "The average of clipped updates, with noise that hides each of them.",
-    ),
+    "mean": "fedrl.strategies.aggregators:Mean",
+    "median": "fedrl.strategies.robust:Median",
+    "trimmed-mean": "fedrl.strategies.robust:TrimmedMean",
+    "krum": "fedrl.strategies.robust:Krum",
+    "private": "fedrl.strategies.private:Private",
 }
 
 SERVER_OPTIMIZERS = {
-    "replace": (
-        "fedrl.strategies.server_optimizers:Replace",
-        "Take the aggregated offer as the next model, as in the paper.",
-    ),
-    "momentum": (
-        "fedrl.strategies.server_optimizers:Momentum",
-        "Keep moving in the direction of earlier rounds (FedAvgM).",
-    ),
-    "adam": (
-        "fedrl.strategies.server_optimizers:Adam",
-        "Scale the agents' average change by its size in earlier rounds (FedAdam).",
-    ),
-    "yogi": (
-        "fedrl.strategies.server_optimizers:Yogi",
-        "Adam whose scale grows only where changes do (FedYogi).",
-    ),
+    "replace": "fedrl.strategies.server_optimizers:Replace",
+    "momentum": "fedrl.strategies.server_optimizers:Momentum",
+    "adam": "fedrl.strategies.server_optimizers:Adam",
+    "yogi": "fedrl.strategies.server_optimizers:Yogi",
 }
 
 TABULAR_FAMILIES = {
-    "random-mdps": (
-        "fedrl.tabular.families.random_mdps:RandomMDPs",
-        "Random sparse transitions; rewards U[0, 1] per state and action.",
-    ),
-    "windy-cliffs": (
-        "fedrl.tabular.families.windy_cliffs:WindyCliffs",
-        "A grid with a cliff along the bottom row, between the start (0, 0) and the goal.",
-    ),
-    "start-matters": (
-        "fedrl.tabular.families.counterexamples:StartMatters",
-        "Theorem 1: the best policy from s0 is not the best from s1.",
-    ),
-    "imaginary-is-better": (
-        "fedrl.tabular.families.counterexamples:ImaginaryIsBetter",
-        "Lemma 1 fails: V in the imaginary environment is above the mean of the real values.",
-    ),
-    "qavg-trap": (
-        "fedrl.tabular.families.counterexamples:QAvgTrap",
-        "QAvg prefers the chain that nobody can finish to a safe action worth `safe`.",
-    ),
-    "doors": (
-        "fedrl.tabular.families.counterexamples:Doors",
-        "The best policy is stochastic: behind a different door in each environment is a "
-        "reward of 1.",
-    ),
+    "random-mdps": "fedrl.tabular.families.random_mdps:RandomMDPs",
+    "windy-cliffs": "fedrl.tabular.families.windy_cliffs:WindyCliffs",
+    "start-matters": "fedrl.tabular.families.counterexamples:StartMatters",
+    "imaginary-is-better": "fedrl.tabular.families.counterexamples:ImaginaryIsBetter",
+    "qavg-trap": "fedrl.tabular.families.counterexamples:QAvgTrap",
+    "doors": "fedrl.tabular.families.counterexamples:Doors",
 }
 
 TABULAR_ALGORITHMS = {
-    "qavg": (
-        "fedrl.tabular.learners:QAvg",
-        "Q-learning with known dynamics; the server averages Q tables.",
-    ),
-    "projpavg": (
-        "fedrl.tabular.learners:ProjPAvg",
-        "Projected policy gradient in the direct parametrisation; the server averages policies.",
-    ),
-    "softpavg": (
-        "fedrl.tabular.learners:SoftPAvg",
-        "Policy gradient in the softmax parametrisation; the server averages logits.",
-    ),
-    "sampled-qavg": (
-        "fedrl.tabular.sampled:SampledQAvg",
-        "Q-learning from an agent's own transitions; the server averages Q tables.",
-    ),
+    "qavg": "fedrl.tabular.learners:QAvg",
+    "projpavg": "fedrl.tabular.learners:ProjPAvg",
+    "softpavg": "fedrl.tabular.learners:SoftPAvg",
+    "sampled-qavg": "fedrl.tabular.sampled:SampledQAvg",
 }
 
 _POLES = "poles of different lengths"
@@ -183,3 +94,15 @@ TARGETS = {
     "figure2": "the curves behind 6 of the cells",
     "claims": "the paper's four claims about deep learning, as a scoreboard",
 }
+
+
+def first_line(target: str) -> str:
+    """What the class `module:Name` of ours says about itself: read, and not imported."""
+    module, _, name = target.partition(":")
+    source = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+    found = next(
+        node
+        for node in ast.parse(source.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    )
+    return (ast.get_docstring(found) or "").partition("\n")[0]

@@ -6,16 +6,14 @@ fewer kernels; the form changes the last bits of numbers, never their meaning, a
 it.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
 Tree = TypeVar("Tree")
 
 # What XLA puts into CUDA graphs: what it does anyway, and loops and branches.
@@ -33,18 +31,14 @@ def options(platform: str, *, graphs: bool) -> dict[str, str] | None:
     return None
 
 
-def with_few_launches(program: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The same program, traced in the form with fewer kernels."""
-
-    @wraps(program)
-    def traced(*given: Given.args, **named: Given.kwargs) -> Result:
-        token = _FEW_LAUNCHES.set(True)
-        try:
-            return program(*given, **named)
-        finally:
-            _FEW_LAUNCHES.reset(token)
-
-    return traced
+@contextmanager
+def with_few_launches() -> Iterator[None]:
+    """What is traced meanwhile, or in a program so decorated, is in the form with fewer kernels."""
+    token = _FEW_LAUNCHES.set(True)
+    try:
+        yield
+    finally:
+        _FEW_LAUNCHES.reset(token)
 
 
 def few_launches() -> bool:

@@ -4,9 +4,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable
-from contextlib import ExitStack
 from math import inf
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -63,50 +61,66 @@ class _Bar(Progress):
         yield from super().get_renderables()
 
 
-class WorkProgress:
-    """How much of the work is done, and how long the rest will take at the speed so far.
+class Silence:
+    """Is told how a run goes, and keeps all of it but warnings to itself."""
 
-    `total` and `done` are in any unit proportional to time; what was done by an earlier run counts
-    as done but not towards the speed.
-    """
+    def begin(self, total: float, done: float) -> None:
+        """The length of the whole work, and what an earlier process has done of it.
 
-    def __init__(self, title: str, total: float, done: float, console: Console) -> None:
-        self._title, self._total, self._done = title, total, done
-        self._console = console
-        self._at_start = done
-        self._started = self._logged = self._logged_news = time.monotonic()
-        self._estimate, self._latest, self._news = "", "", False
-        self._bar = _Bar(title, total, console)
-        # Rich's own live display in notebooks needs ipywidgets; an output that is updated does not.
+        Both are in any unit proportional to time.
+        """
+
+    def advance(self, amount: float) -> None:
+        """So much more is done."""
+
+    def headline(self, text: str) -> None:
+        """The latest result in words, or what is being worked on."""
+
+    def say(self, text: str) -> None:
+        """Something that is good to know."""
+
+    def warn(self, text: str) -> None:
+        """Something the user should know."""
+        warnings.warn(text, stacklevel=2)
+
+
+class RunProgress(Silence):
+    """Shows how much is done, and how long the rest will take at the speed so far."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title, self._console = title, console
+        self._live = console.is_terminal or console.is_jupyter
+        self._bar: _Bar | None = None
         self._notebook: Any = None
         self._shown = -inf
+        self._estimate, self._latest, self._news = "", "", False
 
-    def __enter__(self) -> "WorkProgress":
-        if self._at_start:
-            share = self._at_start / self._total
-            self._print(f"{self._title}: {share:.0%} was done before, continuing")
-        if self._console.is_jupyter:
-            from IPython.display import display
-
-            self._notebook = display(self._bar, display_id=True)
-        self._bar.start()
-        self._show()
+    def __enter__(self) -> "RunProgress":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        if self._bar is None:
+            return
         self._bar.stop()
         self._shown = -inf
         self._show()
         if not self._live and (self._news or self._done >= self._total):
             self._log()
 
+    def begin(self, total: float, done: float) -> None:
+        self._total, self._done, self._at_start = total, done, done
+        self._started = self._logged = self._logged_news = time.monotonic()
+        if done:
+            self.say(f"{self._title}: {done / total:.0%} was done before, continuing")
+        self._bar = _Bar(self._title, total, self._console)
+        if self._console.is_jupyter:
+            from IPython.display import display
+
+            self._notebook = display(self._bar, display_id=True)
+        self._bar.start()
+        self._show()
+
     def advance(self, amount: float) -> None:
-        """Count finished work."""
         self._done += amount
         now = time.monotonic()
         newly = self._done - self._at_start
@@ -123,26 +137,27 @@ class WorkProgress:
         if due and not self._live:
             self._log()
 
-    def latest(self, text: str) -> None:
-        """Show the latest result, or what is being worked on."""
+    def headline(self, text: str) -> None:
         first = not self._latest
         self._latest, self._news = text, True
         self._show()
         if not self._live and (first or time.monotonic() - self._logged_news > LOG_EVERY):
             self._log()
 
-    @property
-    def _live(self) -> bool:
-        return self._console.is_terminal or self._console.is_jupyter
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        self.say(f"{self._title}: {text}")
 
     def _show(self) -> None:
         """Bring the bar up to date."""
-        bar = self._bar
-        bar.text = f"{self._title}: {self._latest}" if self._latest else self._title
-        bar.update(bar.task, completed=self._done, description=self._estimate)
+        assert self._bar is not None
+        self._bar.text = f"{self._title}: {self._latest}" if self._latest else self._title
+        self._bar.update(self._bar.task, completed=self._done, description=self._estimate)
         if self._notebook is not None and time.monotonic() - self._shown > NOTEBOOK_EVERY:
             self._shown = time.monotonic()
-            self._notebook.update(bar)
+            self._notebook.update(self._bar)
 
     def _log(self) -> None:
         """Print a line; a result is in it if it is new."""
@@ -153,49 +168,4 @@ class WorkProgress:
         if self._news:
             said += f"; {self._latest}"
             self._news, self._logged_news = False, self._logged
-        self._print(said)
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class RunProgress(ExitStack):
-    """Shows what a run tells about itself (see `experiment.driver.Watcher`)."""
-
-    def __init__(self, title: str, console: Console) -> None:
-        super().__init__()
-        self._title, self._console = title, console
-        self._work: WorkProgress | None = None
-
-    def begin(self, total: float, done: float) -> None:
-        work = WorkProgress(self._title, total, done, self._console)
-        self._work = self.enter_context(work)
-
-    def advance(self, amount: float) -> None:
-        if self._work is not None:
-            self._work.advance(amount)
-
-    def headline(self, text: str) -> None:
-        if self._work is not None:
-            self._work.latest(text)
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def warn(self, text: str) -> None:
-        self._console.print(f"{self._title}: {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-class Silence:
-    """For those who do not want to know."""
-
-    def begin(self, total: float, done: float) -> None: ...
-
-    def advance(self, amount: float) -> None: ...
-
-    def headline(self, text: str) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None:
-        warnings.warn(text, stacklevel=2)
+        self.say(said)

@@ -11,7 +11,7 @@ from functools import cache, reduce
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fedrl import catalogue
 from fedrl.errors import CodeNotAllowedError, FedrlError, unknown_name
@@ -19,22 +19,15 @@ from fedrl.errors import CodeNotAllowedError, FedrlError, unknown_name
 Group = Literal[
     "families", "learners", "corrections", "aggregators", "server_optimizers", "presets"
 ]
-SINGULAR: Mapping[str, str] = {
-    "families": "family",
-    "learners": "learner",
-    "corrections": "correction",
-    "aggregators": "aggregator",
-    "server_optimizers": "server optimizer",
-    "presets": "preset",
+_GROUPS: Mapping[Group, tuple[str, Mapping[str, str]]] = {
+    "families": ("family", catalogue.FAMILIES),
+    "learners": ("learner", catalogue.LEARNERS),
+    "corrections": ("correction", catalogue.CORRECTIONS),
+    "aggregators": ("aggregator", catalogue.AGGREGATORS),
+    "server_optimizers": ("server optimizer", catalogue.SERVER_OPTIMIZERS),
+    "presets": ("preset", dict.fromkeys(catalogue.PRESETS, "fedrl:preset")),
 }
-_OURS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "families": catalogue.FAMILIES,
-    "learners": catalogue.LEARNERS,
-    "corrections": catalogue.CORRECTIONS,
-    "aggregators": catalogue.AGGREGATORS,
-    "server_optimizers": catalogue.SERVER_OPTIMIZERS,
-    "presets": {name: ("fedrl:preset", what) for name, what in catalogue.PRESETS.items()},
-}
+"""What one of a group is called, and where ours are."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +37,15 @@ class Entry:
     name: str
     target: str
     """`module:Name`."""
-    what: str
-    """A line for people."""
     package: str = "fedrl"
     """Who brought it."""
+
+    @property
+    def what(self) -> str:
+        """A line for people."""
+        if self.package != "fedrl":
+            return f"{self.target}, from {self.package}"
+        return catalogue.PRESETS.get(self.name) or catalogue.first_line(self.target)
 
 
 class Untrusted(str):
@@ -69,40 +67,46 @@ _ALLOWED: set[str] = set()
 @cache
 def entries(group: Group) -> tuple[Entry, ...]:
     """Everything of a group, ours first; nothing is imported for it."""
-    assert group in get_args(Group)
-    ours = [Entry(name, *about) for name, about in _OURS[group].items()]
+    _, known = _GROUPS[group]
+    ours = [Entry(name, target) for name, target in known.items()]
     others = {
-        Entry(point.name, point.value, f"{point.value}, from {_package(point)}", _package(point))
+        Entry(point.name, point.value, point.dist.name if point.dist else "an unknown package")
         for point in entry_points(group=f"fedrl.{group}")
     }
     return (*ours, *sorted(others, key=lambda entry: (entry.name, entry.package)))
 
 
+def called(group: Group, name: str) -> list[Entry]:
+    """What has this name: one thing, unless nothing has or several packages have chosen it."""
+    return [entry for entry in entries(group) if entry.name == name]
+
+
 def load(group: Group, name: str) -> Any:
     """What has this name, or is at `module:Name`."""
+    singular, _ = _GROUPS[group]
     if ":" in name:
         permit(name)
-        return loaded(name, f"{SINGULAR[group]} {name!r}")
-    found = [entry for entry in entries(group) if entry.name == name]
+        return loaded(name, f"{singular} {name!r}")
+    found = called(group, name)
     if not found:
-        raise unknown_name(SINGULAR[group], name, (entry.name for entry in entries(group)))
+        raise unknown_name(singular, name, (entry.name for entry in entries(group)))
     if len(found) > 1:
         packages = " and ".join(entry.package for entry in found)
         raise FedrlError(
-            f"{packages} both have a {SINGULAR[group]} called {name!r}: say which one by "
+            f"{packages} both have a {singular} called {name!r}: say which one by "
             f"{' or '.join(entry.target for entry in found)}"
         )
     (entry,) = found
-    return loaded(entry.target, f"{SINGULAR[group]} {name!r} of {entry.package}")
+    return loaded(entry.target, f"{singular} {name!r} of {entry.package}")
 
 
 def is_loaded(group: Group, name: str) -> bool:
     """Whether `load` imports nothing that other people wrote, or nothing anew."""
     if ":" in name:
-        return name.partition(":")[0] in sys.modules
-    found = [entry for entry in entries(group) if entry.name == name]
+        return _module(name) in sys.modules
     return all(
-        entry.package == "fedrl" or entry.target.partition(":")[0] in sys.modules for entry in found
+        entry.package == "fedrl" or _module(entry.target) in sys.modules
+        for entry in called(group, name)
     )
 
 
@@ -110,7 +114,7 @@ def name_of(group: Group, kind: type) -> str:
     """By which name `load` finds a class again."""
     name: str = getattr(kind, "name", kind.__name__)
     path = f"{kind.__module__}:{kind.__qualname__}"
-    known = [entry for entry in entries(group) if entry.name == name]
+    known = called(group, name)
     if len(known) != 1:
         return path
     (entry,) = known
@@ -130,7 +134,7 @@ def permit(target: str) -> None:
 
     What a file names is refused, unless the user has allowed it or has imported the module himself.
     """
-    module = target.partition(":")[0]
+    module = _module(target)
     if module in sys.modules:
         return
     # Asked by name: settings that are equal may have been read before, without permission.
@@ -151,13 +155,9 @@ def imported(target: str) -> Any:
     return reduce(getattr, path.split("."), import_module(module))
 
 
-def _package(point: Any) -> str:
-    return point.dist.name if point.dist is not None else "an unknown package"
-
-
 def loaded(target: str, what: str) -> Any:
     """What `module:Name` names; an error in words about `what` if it cannot be had."""
-    module = target.partition(":")[0]
+    module = _module(target)
     try:
         return imported(target)
     except Exception as error:  # whatever somebody's module does when it is imported
@@ -169,3 +169,7 @@ def loaded(target: str, what: str) -> Any:
             else ""
         )
         raise FedrlError(f"cannot load {what}: {type(error).__name__}: {error}{hint}") from error
+
+
+def _module(target: str) -> str:
+    return target.partition(":")[0]

@@ -64,8 +64,8 @@ class Breaks(DQN):
 
     name: ClassVar[str] = "breaks"
 
-    def update(self, learned, batch, draws, updates):
-        learned, loss = super().update(learned, batch, draws, updates)
+    def update(self, learned, batch, draws, updates, correct=None):
+        learned, loss = super().update(learned, batch, draws, updates, correct)
         broken = (updates == BROKEN_AT) & (jnp.mean(batch.reward) > 1.5)
         spoil = lambda leaf: jnp.where(broken, jnp.nan, leaf)  # noqa: E731
         params = jax.tree.map(spoil, learned.params)

@@ -5,7 +5,7 @@ from math import inf, isnan
 
 import pytest
 
-from fedrl.runs.metrics import header
+from fedrl.runs.metrics import HEADER
 from fedrl.runs.summary import evaluations
 from tracked import recorded
 
@@ -44,7 +44,7 @@ def test_means_and_standard_errors_are_those_of_pandas(
     seeds, models, own_only, splits, rng, tmp_path
 ):
     text = rows(rng, seeds, models, own_only=own_only)
-    (tmp_path / "metrics.csv").write_text(header() + text)
+    (tmp_path / "metrics.csv").write_text(HEADER + text)
     expected = recorded(tmp_path)
     found = dict(evaluations(text))
     assert list(found) == [0, 20]

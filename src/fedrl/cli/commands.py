@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from fedrl.errors import FedrlError
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -35,8 +37,6 @@ class Reproduce:
     """Claims: robots at full size also without an accelerator (days on a small machine)."""
 
     def run(self) -> int:
-        from fedrl.errors import FedrlError
-
         claims = self.target == "claims"
         about_others = ("piece",) if claims else ("family", "agents", "full")
         for field in fields(self):
@@ -61,7 +61,6 @@ class Reproduce:
         return 0
 
     def _cells(self) -> int:
-        from fedrl.errors import FedrlError
         from fedrl.papers.jin2022.cells import SEEDS
         from fedrl.papers.jin2022.reproduce import QUICK_SEEDS, reproduce
 

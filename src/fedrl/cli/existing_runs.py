@@ -1,18 +1,18 @@
 """The commands about runs: start, continue, report, evaluate, show."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fedrl.cli.machines import Machines
+from fedrl.cli.machines import Execution
 from fedrl.compilation import use_compilation_cache
 from fedrl.counting import count
+from fedrl.errors import FedrlError
 
 if TYPE_CHECKING:
-    from fedrl.runs.run_directory import RunDirectory
-    from fedrl.trackers.tracker import Tracker
+    from fedrl.runs.run import Run
 
 Folder = Annotated[Path, tyro.conf.Positional]
 # An option that is given again adds to what it was given before.
@@ -20,7 +20,7 @@ Thetas = tyro.conf.UseAppendAction[tuple[tuple[float, ...], ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRun:
+class OfRuns:
     """What all commands about runs have in common."""
 
     allow_code: bool = False
@@ -28,28 +28,31 @@ class OfRun:
 
 
 @dataclass(frozen=True)
-class Resume(OfRun):
-    """Continue a run that was interrupted; the result is the same as if it had not been."""
+class OfRun(OfRuns):
+    """And those about one."""
 
     run_dir: Folder
     """The run's folder."""
-    track: tuple[str, ...] = ()
-    """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
-    on_divergence: Literal["stop", "continue"] = "stop"
-    """What to do when a reward, a loss, a parameter or a return is not a finite number."""
-    machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
-    """Where the work is done."""
+
+    def opened(self) -> "Run":
+        from fedrl.runs.run import Run
+
+        use_compilation_cache()
+        return Run(self.run_dir, allow_code=self.allow_code)
+
+
+@dataclass(frozen=True)
+class Resume(OfRun):
+    """Continue a run that was interrupted; the result is the same as if it had not been."""
+
+    execution: Annotated[Execution, tyro.conf.arg(name="")] = field(default_factory=Execution)
+    """How to carry it out."""
 
     def run(self) -> int:
         from fedrl.runs.run_directory import RunDirectory
-        from fedrl.trackers.available import trackers_named
 
-        trackers = trackers_named(self.track)
         directory = RunDirectory.open(self.run_dir, allow_code=self.allow_code)
-        with self.machines.together():
-            return carry_out_and_report(
-                [directory], [trackers], self.machines.wave, self.on_divergence
-            )
+        return self.execution.carry_out(lambda: [directory])
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,6 @@ class Track(OfRun):
     Whatever is there already is not told again. `run` and `resume` do it as they go: --track.
     """
 
-    run_dir: Folder
-    """The run's folder."""
     to: tuple[str, ...]
     """Where: tensorboard, wandb, mlflow (extras of those names)."""
 
@@ -73,7 +74,7 @@ class Track(OfRun):
 
 
 @dataclass(frozen=True)
-class Report(OfRun):
+class Report(OfRuns):
     """Tables and learning curves of one run, or of several side by side."""
 
     run_dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -96,8 +97,6 @@ class Report(OfRun):
 class Evaluate(OfRun):
     """Play the final models of a run in environments of your choice."""
 
-    run_dir: Folder
-    """The run's folder."""
     theta: Thetas
     """Environments; for a family with several constants, the numbers of one after the other. One
     that is listed twice is played once."""
@@ -112,11 +111,9 @@ class Evaluate(OfRun):
 
         from fedrl.progress import new_console
         from fedrl.report.arms import interval
-        from fedrl.runs.run import Run
 
-        run = Run(self.run_dir, allow_code=self.allow_code)
+        run = self.opened()
         thetas = list(dict.fromkeys(grouped(self.theta, len(run.experiment.family.varied))))
-        use_compilation_cache()
         # A single training tells nothing about others, but its episodes differ from each other.
         alone = run.experiment.seeds == 1
         returns = run.evaluate(thetas, agent=self.agent, episodes=self.episodes, each=alone)
@@ -174,22 +171,13 @@ class Adapt(OfRun):
 
     def run(self) -> int:
         from fedrl.comparing import compare
-        from fedrl.runs.run import Run
 
-        run = Run(self.run_dir, allow_code=self.allow_code)
+        run = self.opened()
         size = len(run.experiment.family.varied)
         thetas = grouped(self.theta, size) if self.theta else None
-        use_compilation_cache()
-        adapted = run.adapt(
-            thetas,
-            method=self.method,
-            embedding=self.embedding,
-            updates=self.updates,
-            every=self.every,
-            episodes=self.episodes,
-            embedding_lr=self.embedding_lr,
-            out=self.out,
-        )
+        about_run = {field.name for field in fields(OfRun)}
+        how = {name: x for name, x in vars(self).items() if name not in about_run | {"theta"}}
+        adapted = run.adapt(thetas, **how)
         compare(adapted)
         return 0
 
@@ -201,8 +189,6 @@ class Export(OfRun):
     Input `observation` (batch, numbers), output `action`, in the environment's own action space.
     """
 
-    run_dir: Folder
-    """The run's folder."""
     out: Path
     """The file to write."""
     agent: int | None = None
@@ -212,9 +198,8 @@ class Export(OfRun):
 
     def run(self) -> int:
         from fedrl.runs.export import export
-        from fedrl.runs.run import Run
 
-        run = Run(self.run_dir, allow_code=self.allow_code)
+        run = self.opened()
         path = export(run, self.out, agent=self.agent, seed=self.seed)
         print(f"policy: {path} ({path.stat().st_size:,} bytes)")
         return 0
@@ -224,8 +209,6 @@ class Export(OfRun):
 class Show(OfRun):
     """Render an episode of a run's policy to a GIF."""
 
-    run_dir: Folder
-    """The run's folder."""
     theta: Thetas
     """The environment."""
     agent: int | None = None
@@ -237,11 +220,9 @@ class Show(OfRun):
 
     def run(self) -> int:
         from fedrl.cli.show import render_episode
-        from fedrl.runs.run import Run
 
-        run = Run(self.run_dir, allow_code=self.allow_code)
+        run = self.opened()
         (theta,) = grouped(self.theta, len(run.experiment.family.varied), most=1)
-        use_compilation_cache()
         path, steps, total = render_episode(run, theta, self.agent, self.seed, self.out)
         print(f"{count(steps, 'steps')}, return {total:g}: {path}")
         return 0
@@ -251,8 +232,6 @@ def grouped(
     thetas: tuple[tuple[float, ...], ...], size: int, most: int | None = None
 ) -> list[tuple[float, ...]]:
     """Numbers from the command line, where --theta may be repeated, as vectors of `size`."""
-    from fedrl.errors import FedrlError
-
     counts = [len(numbers) for numbers in thetas]
     too_many = most is not None and sum(counts) > most * size
     if not sum(counts) or any(count % size for count in counts) or too_many:
@@ -260,27 +239,3 @@ def grouped(
         got = " and ".join(map(str, counts)) or "0"
         raise FedrlError(f"--theta takes {count(size, 'numbers')}{many}, got {got}")
     return [tuple(one[i : i + size]) for one in thetas for i in range(0, len(one), size)]
-
-
-def carry_out_and_report(
-    directories: "list[RunDirectory]",
-    trackers: "list[dict[str, Tracker]]",
-    wave: int | None = None,
-    on_divergence: Literal["stop", "continue"] = "stop",
-) -> int:
-    """Take runs to their end, one after the other and each with its trackers; compare them."""
-    from fedrl.comparing import compare
-    from fedrl.progress import new_console
-    from fedrl.runs.launch import go_on
-    from fedrl.runs.run import Run
-
-    use_compilation_cache()
-    console = new_console()
-    runs = []
-    for directory, watching in zip(directories, trackers, strict=True):
-        if directory.finished:
-            console.print(f"{directory.path} is finished already", highlight=False, soft_wrap=True)
-        go_on(directory, console, watching, wave, on_divergence)
-        runs.append(Run(directory.path))
-    compare(*runs)
-    return 0

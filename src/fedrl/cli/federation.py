@@ -2,18 +2,37 @@
 
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from fedrl.counting import count, round_name
+from fedrl.errors import FedrlError
 from fedrl.network.deployment import Deployment
 
 if TYPE_CHECKING:
     from fedrl.network.deployment import Folder
 
 Where = Annotated[Path, tyro.conf.Positional]
+_say = partial(print, flush=True)
+
+
+@dataclass(frozen=True)
+class OfFederation:
+    """What the commands about a federation that exists have in common."""
+
+    folder: Where
+    """Folder of a federation."""
+
+    def opened(self) -> "Folder":
+        with_flower()
+        from fedrl.network.deployment import Folder
+
+        folder = Folder(self.folder)
+        folder.deployment()  # an error if it is not one
+        return folder
 
 
 @dataclass(frozen=True)
@@ -45,22 +64,19 @@ class Init:
 
 
 @dataclass(frozen=True)
-class Up:
+class Up(OfFederation):
     """Run the server and all agents on this machine, to try a federation out."""
 
-    folder: Where
-    """Folder of a federation."""
     detach: bool = False
     """Start everything and return; `fedrl federation status` tells how it goes."""
     track: tuple[str, ...] = ()
     """Show the training there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
-        with_flower()
+        folder = self.opened()
         from fedrl.network.local_cluster import down, up
         from fedrl.network.processes import until_told
 
-        folder = _folder(self.folder)
         with until_told():
             up(folder, self.track)
             if self.detach:
@@ -73,7 +89,7 @@ class Up:
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(OfFederation):
     """How far a training is, who is there, what was last measured."""
 
     folder: Where
@@ -84,26 +100,23 @@ class Status:
     def run(self) -> int:
         import json
 
-        with_flower()
+        folder = self.opened()
         from fedrl.network.local_cluster import status
 
-        told = status(_folder(self.folder))
+        told = status(folder)
         print(json.dumps(told, indent=2) if self.json else in_words(told))
         return 0
 
 
 @dataclass(frozen=True)
-class Down:
+class Down(OfFederation):
     """Stop what `fedrl federation up` has started; nothing is lost."""
 
-    folder: Where
-    """Folder of a federation."""
-
     def run(self) -> int:
-        with_flower()
+        folder = self.opened()
         from fedrl.network.local_cluster import down
 
-        stopped = down(_folder(self.folder))
+        stopped = down(folder)
         print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
         return 0
 
@@ -112,20 +125,14 @@ class Down:
 class Federation:
     """Federations over a network: init, up, status, down."""
 
-    command: Annotated[
-        Annotated[Init, tyro.conf.subcommand("init")]
-        | Annotated[Up, tyro.conf.subcommand("up")]
-        | Annotated[Status, tyro.conf.subcommand("status")]
-        | Annotated[Down, tyro.conf.subcommand("down")],
-        tyro.conf.arg(name=""),
-    ]
+    command: Annotated[Init | Up | Status | Down, tyro.conf.arg(name="")]
 
     def run(self) -> int:
         return self.command.run()
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(OfFederation):
     """Run the server of a federation until its training is finished; goes on where it was."""
 
     folder: Where
@@ -134,7 +141,7 @@ class Server:
     """Show the training there, too: tensorboard, wandb, mlflow (extras of those names)."""
 
     def run(self) -> int:
-        with_flower()
+        folder = self.opened()
         from fedrl.network.serve import serve
 
         last = ""
@@ -143,11 +150,10 @@ class Server:
             nonlocal last
             line = headline(status)
             if line != last:
-                print(line, flush=True)
+                _say(line)
                 last = line
 
-        ended = serve(_folder(self.folder), tell, self.track)
-        return _ended(ended)
+        return _ended(serve(folder, tell, self.track))
 
 
 @dataclass(frozen=True)
@@ -177,35 +183,20 @@ def with_flower() -> None:
     """Say what to install where Flower is missing; before anything that imports its packages."""
     from importlib.util import find_spec
 
-    from fedrl.errors import FedrlError
-
     if find_spec("flwr") is None:
         raise FedrlError("a federation over a network needs Flower: pip install 'fedrl[flower]'")
-
-
-def _folder(path: Path) -> "Folder":
-    from fedrl.network.deployment import Folder
-
-    folder = Folder(path)
-    folder.deployment()  # an error if it is not one
-    return folder
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 def _follow(folder: "Folder") -> int:
     """Show how a training goes that other processes carry out."""
     import time
 
-    from fedrl.errors import FedrlError
     from fedrl.network.local_cluster import last_words, status
     from fedrl.progress import RunProgress, new_console
 
     print(f"logs: {folder.server}, {folder.path / 'agents'}; Ctrl-C stops everything")
     with RunProgress(folder.path.name, new_console()) as progress:
-        begun = done = 0
+        done: int | None = None
         gone: dict[str, str] = {}
         while True:
             told = status(folder)
@@ -214,11 +205,10 @@ def _follow(folder: "Folder") -> int:
             gone = told["ended"]
             if len(gone) == len(folder.agents):
                 raise FedrlError("all agents have ended, for the reasons above")
-            if "rounds" in told and not begun:
-                done = begun = told.get("done", 0)
+            if done is None and "rounds" in told:
+                done = told.get("done", 0)
                 progress.begin(told["rounds"], done)
-                begun = 1
-            if told.get("done", 0) > done:
+            elif done is not None and told.get("done", 0) > done:
                 progress.headline(_measured(told))
                 progress.advance(told["done"] - done)
                 done = told["done"]

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
+
+from fedrl import catalogue, registry
+from fedrl.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -28,15 +31,14 @@ class List:
         return 0
 
 
-def sections() -> Iterator[tuple[str, dict[str, str]]]:
+def _sections() -> Iterator[tuple[str, dict[str, str]]]:
     """What experiments are made of: every name with a line about it, by what it is for."""
-    from fedrl import catalogue, registry
 
     def registered(group: registry.Group) -> dict[str, str]:
         return {entry.name: entry.what for entry in registry.entries(group)}
 
-    def ours(known: dict[str, tuple[str, str]]) -> dict[str, str]:
-        return {name: what for name, (_, what) in known.items()}
+    def ours(known: dict[str, str]) -> dict[str, str]:
+        return {name: catalogue.first_line(target) for name, target in known.items()}
 
     yield "presets, for `fedrl run`", registered("presets")
     yield "for federations only", catalogue.TABULAR_PRESETS
@@ -49,21 +51,14 @@ def sections() -> Iterator[tuple[str, dict[str, str]]]:
     yield "tabular algorithms", ours(catalogue.TABULAR_ALGORITHMS)
 
 
-def names() -> list[str]:
-    """Everything that `fedrl list NAME` says more about."""
-    return [name for _, entries in sections() for name in entries]
-
-
 def _print_everything(console: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from fedrl import catalogue
-
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("name", no_wrap=True)  # there to be copied, so never cut off
     table.add_column("what it is")
-    for kind, entries in (*sections(), ("for `fedrl reproduce`", catalogue.TARGETS)):
+    for kind, entries in (*_sections(), ("for `fedrl reproduce`", catalogue.TARGETS)):
         table.add_row(f"[bold]{kind}[/]")
         for name, what in entries.items():
             table.add_row(f"  {escape(name)}", escape(what))
@@ -91,31 +86,24 @@ def _print_one(name: str, console: Any) -> None:
 
 def _find(name: str) -> Any:
     """A class or an experiment."""
-    from fedrl import catalogue, registry
-    from fedrl.errors import unknown_name
-
-    groups: tuple[registry.Group, ...] = (
-        *("families", "learners"),
-        *("corrections", "aggregators", "server_optimizers"),
-    )
     if ":" in name:
         registry.permit(name)
         return registry.loaded(name, repr(name))
-    for group in groups:
-        if any(entry.name == name for entry in registry.entries(group)):
-            return registry.load(group, name)
-    for known in (catalogue.TABULAR_FAMILIES, catalogue.TABULAR_ALGORITHMS):
-        if name in known:
-            return registry.imported(known[name][0])
+    for group in get_args(registry.Group):
+        if registry.called(group, name):
+            if group != "presets":
+                return registry.load(group, name)
+            from fedrl.experiment.presets import preset
+
+            return preset(name)
     if name in catalogue.TABULAR_PRESETS:
         from fedrl.tabular.experiment import TABULAR_PRESETS
 
         return TABULAR_PRESETS[name]
-    if any(entry.name == name for entry in registry.entries("presets")):
-        from fedrl.experiment.presets import preset
-
-        return preset(name)
-    raise unknown_name("name", name, names())
+    tabular = catalogue.TABULAR_FAMILIES | catalogue.TABULAR_ALGORITHMS
+    if name in tabular:
+        return registry.imported(tabular[name])
+    raise unknown_name("name", name, [name for _, names in _sections() for name in names])
 
 
 def _settings(kind: type) -> Any:

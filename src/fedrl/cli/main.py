@@ -4,38 +4,62 @@ import shlex
 import signal
 import sys
 from contextlib import suppress
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from fedrl import __version__
 from fedrl.cli import run_command as run
 from fedrl.cli.commands import Reproduce, Theory
-from fedrl.cli.completion import Completion
 from fedrl.cli.existing_runs import Adapt, Evaluate, Export, Report, Resume, Show, Track
 from fedrl.cli.federation import Agent, Federation, Server
 from fedrl.cli.listing import List
 from fedrl.cli.machines import Join
 from fedrl.errors import CodeNotAllowedError, FedrlError
 
+
+@dataclass(frozen=True)
+class Completion:
+    """Print completions of commands, options and settings for a shell.
+
+    bash: `fedrl completion bash > ~/.local/share/bash-completion/completions/fedrl`; zsh: into a
+    file `_fedrl` in a folder of `$fpath`; fish: `~/.config/fish/completions/fedrl.fish`.
+    """
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]
+    """Which shell."""
+
+    def run(self) -> int:
+        from fedrl.experiment.presets import CARTPOLES
+
+        # `fedrl run` reads its own arguments, which depend on the preset; most are common to all.
+        Run = run.command_with_experiment()
+        default = tyro.conf.subcommand("run", default=Run(experiment=CARTPOLES))
+        commands: Any = Annotated[Run, default] | Others
+        with suppress(SystemExit):
+            _run(commands, ["--tyro-write-completion", self.shell, "-"])
+        return 0
+
+
 Others = (
-    Annotated[Resume, tyro.conf.subcommand("resume")]
-    | Annotated[Join, tyro.conf.subcommand("join")]
-    | Annotated[Track, tyro.conf.subcommand("track")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Adapt, tyro.conf.subcommand("adapt")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Theory, tyro.conf.subcommand("theory")]
-    | Annotated[Federation, tyro.conf.subcommand("federation")]
-    | Annotated[Server, tyro.conf.subcommand("server")]
-    | Annotated[Agent, tyro.conf.subcommand("agent")]
-    | Annotated[List, tyro.conf.subcommand("list")]
-    | Annotated[Completion, tyro.conf.subcommand("completion")]
+    Resume
+    | Join
+    | Track
+    | Report
+    | Evaluate
+    | Adapt
+    | Show
+    | Export
+    | Reproduce
+    | Theory
+    | Federation
+    | Server
+    | Agent
+    | List
+    | Completion
 )
-Command = Annotated[run.Run, tyro.conf.subcommand("run")] | Others
+Command = run.Run | Others
 
 INTERRUPTED = 130
 
@@ -50,15 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Its arguments follow from the settings of the preset.
         if arguments[:1] == ["run"] and len(arguments) > 1 and not arguments[1].startswith("-"):
             return run.run(arguments[1:])
-        command = tyro.cli(
-            Command,
-            prog="fedrl",
-            description="Federated reinforcement learning across environments that differ. "
-            "`fedrl --version` prints the version.",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
-        return command.run()
+        return _run(Command, arguments)
     except CodeNotAllowedError as error:
         return _refused(f"{error}: `fedrl {shlex.join(arguments)} --allow-code`")
     except FedrlError as error:
@@ -77,6 +93,19 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return INTERRUPTED
+
+
+def _run(commands: Any, arguments: list[str]) -> int:
+    command = tyro.cli(
+        commands,
+        prog="fedrl",
+        description="Federated reinforcement learning across environments that differ. "
+        "`fedrl --version` prints the version.",
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    status: int = command.run()
+    return status
 
 
 def _refused(why: str) -> int:

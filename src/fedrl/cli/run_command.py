@@ -3,20 +3,22 @@
 The arguments follow from the settings of the preset, so they can only be read once it is known.
 """
 
-from dataclasses import dataclass, field
+from argparse import ArgumentParser
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fedrl.cli.machines import Machines
+from fedrl import catalogue, registry
+from fedrl.cli.machines import Execution
+from fedrl.errors import FedrlError
 
 if TYPE_CHECKING:
     from fedrl.experiment.settings import Experiment
-    from fedrl.registry import Group
 
 # Settings whose kind can be chosen by name, and where the names are.
-KINDS: "dict[str, Group]" = {
+KINDS: dict[str, registry.Group] = {
     "family": "families",
     "learner": "learners",
     "correction": "corrections",
@@ -41,10 +43,7 @@ class Run:
 
 def run(arguments: list[str]) -> int:
     """`fedrl run` with everything that follows it."""
-    from fedrl.cli.existing_runs import carry_out_and_report
-    from fedrl.errors import FedrlError
     from fedrl.runs.launch import begin
-    from fedrl.trackers.available import trackers_named
 
     name, *rest = arguments
     default, rest = _with_kinds(_start_from(name, allow_code="--allow-code" in rest), rest)
@@ -76,11 +75,8 @@ def run(arguments: list[str]) -> int:
         for one in experiments:
             print(f"# {command.out / one.directory_name}")
         return 0
-    trackers = [trackers_named(command.track) for _ in experiments]
-    machines = command.machines
-    with machines.together():
-        directories = begin(experiments, command.out, wave=machines.wave)
-        return carry_out_and_report(directories, trackers, machines.wave, command.on_divergence)
+    execution: Execution = command.execution
+    return execution.carry_out(lambda: begin(experiments, command.out, wave=execution.wave))
 
 
 def command_with_experiment() -> Any:
@@ -96,12 +92,8 @@ def command_with_experiment() -> Any:
         """Folder for run directories; the run gets NAME-HASH below it."""
         baseline: bool = False
         """Also run without communication (E = inf, which gives Baseline too) and compare."""
-        track: tuple[str, ...] = ()
-        """Show the run there, too: tensorboard, wandb, mlflow (extras of those names)."""
-        on_divergence: Literal["stop", "continue"] = "stop"
-        """What to do when a reward, a loss, a parameter or a return is not a finite number."""
-        machines: Annotated[Machines, tyro.conf.arg(name="")] = field(default_factory=Machines)
-        """Where the work is done."""
+        execution: Annotated[Execution, tyro.conf.arg(name="")] = field(default_factory=Execution)
+        """How to carry it out."""
         allow_code: bool = False
         """Import Python code that the file names as module:Class: of files you trust only."""
         dry_run: bool = False
@@ -112,25 +104,20 @@ def command_with_experiment() -> Any:
 
 def _with_kinds(experiment: "Experiment", arguments: list[str]) -> tuple["Experiment", list[str]]:
     """Take `--learner NAME` and the like out of the arguments: which settings there are depends."""
-    from dataclasses import replace
-
-    from fedrl import registry
-    from fedrl.errors import FedrlError
-
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for setting in KINDS:
+        flags = {f"--{setting}", f"--{setting.replace('_', '-')}"}
+        parser.add_argument(*flags, dest=setting, nargs="?", const="")
+    chosen, arguments = parser.parse_known_args(arguments)
     changed: dict[str, Any] = {}
     for setting, group in KINDS.items():
-        flag = f"--{setting.replace('_', '-')}"
-        either = [word.replace(f"--{setting}", flag, 1) for word in arguments]
-        words = [part for word in either for part in _split(word, flag)]
-        if flag not in words:
+        name, flag = getattr(chosen, setting), f"--{setting.replace('_', '-')}"
+        if name is None:
             continue
-        place = words.index(flag)
-        if place + 1 == len(words) or words[place + 1].startswith("-"):
+        if not name:
             names = sorted(entry.name for entry in registry.entries(group))
             raise FedrlError(f"{flag} needs a name: one of {', '.join(names)}")
-        name = words[place + 1]
         kind = registry.load(group, name)
-        arguments = words[:place] + words[place + 2 :]
         try:
             family = changed.get("family", experiment.family)
             fitting = getattr(kind, "for_actions", None)  # of learners
@@ -151,23 +138,18 @@ def _own(words: list[str], flag: str) -> tuple[list[str], list[str]]:
     """The settings of a flag, with their values and without its name; and all other words."""
     own: list[str] = []
     others: list[str] = []
-    chosen = others
+    belongs = False
     for word in words:
         if word.startswith("--"):
-            chosen = own if word.startswith(f"{flag}.") else others
-        chosen.append(word.replace(f"{flag}.", "--", 1) if chosen is own else word)
+            first, dot, rest = word.partition(".")
+            belongs = bool(dot) and first.replace("_", "-") == flag
+            word = f"--{rest}" if belongs else word
+        (own if belongs else others).append(word)
     return own, others
-
-
-def _split(word: str, flag: str) -> list[str]:
-    """`--flag=value` as two words."""
-    return word.split("=", 1) if word.startswith(f"{flag}=") else [word]
 
 
 def _start_from(name: str, *, allow_code: bool) -> "Experiment":
     """A preset, or what a file says."""
-    from fedrl import catalogue
-    from fedrl.errors import FedrlError
     from fedrl.experiment.presets import preset
     from fedrl.experiment.toml import read_experiment
 

@@ -19,15 +19,6 @@ from fedrl.theory.statements import all_statements
 from fedrl.theory.study import study
 
 
-def problem_of_family(name: str, seed: int) -> Problem:
-    """The environments that a family draws for one seed."""
-    if name not in FAMILIES:
-        raise unknown_name("family", name, FAMILIES)
-    family = FAMILIES[name]()
-    task = family.task(seed=seed)
-    return checked(task.P[0], task.R[0], task.gamma, task.d0)
-
-
 def problem_of_file(path: Path) -> Problem:
     """P, R, gamma and, if it is there, d0 from an .npz file."""
     wanted = "an .npz file with arrays P (n, S, A, S), R (S, A), gamma and, if not uniform, d0 (S,)"
@@ -64,7 +55,10 @@ def report(
         source = hashlib.sha256(matrices.read_bytes()).hexdigest()
     else:
         source = family or "random-mdps"
-        problem, title = problem_of_family(source, seed), f"{source}, seed {seed}"
+        if source not in FAMILIES:
+            raise unknown_name("family", source, FAMILIES)
+        task, title = FAMILIES[source]().task(seed=seed), f"{source}, seed {seed}"
+        problem = checked(task.P[0], task.R[0], task.gamma, task.d0)
     settings = {"studies": source, "seed": seed, "fedrl": __version__}
     folder = None if out is None else Pieces.open(out, settings).path
     with console.status("statements") as status:

@@ -81,7 +81,7 @@ class Replicates:
 
         def compiled(program: Callable[..., Any], of_seeds: int, **how: Any) -> Any:
             program = spread(over(partial(program, engine)), of_seeds)
-            form = launches.with_few_launches(program) if few else program
+            form = launches.with_few_launches()(program) if few else program
             return jax.jit(form, compiler_options=options, **how)
 
         given = 0 if start else None

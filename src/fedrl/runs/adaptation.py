@@ -25,13 +25,14 @@ from fedrl.learners.personalisation import Part
 
 Method = Literal["e-update", "en-update", "phi-update", "n-update", "scratch"]
 Embedding = Literal["average", "random"]
-METHODS: dict[Method, tuple[str, Part]] = {
-    "e-update": ("train the private parts only (the embedding)", "private"),
-    "en-update": ("train private and shared parts", "everything"),
-    "phi-update": ("train nothing", "nothing"),
-    "n-update": ("train the shared parts only", "shared"),
-    "scratch": ("train everything, from a random network", "everything"),
+METHODS: dict[Method, Part] = {
+    "e-update": "private",
+    "en-update": "everything",
+    "phi-update": "nothing",
+    "n-update": "shared",
+    "scratch": "everything",
 }
+"""What each trains; `scratch` begins with a random network."""
 EVALUATIONS = 20
 """How often an adaptation is evaluated, unless said."""
 
@@ -93,21 +94,6 @@ def refuse_impossible(how: Adaptation, experiment: Experiment) -> None:
             raise FedrlError(f"{name} = {given}: the agents of this run have no embedding")
 
 
-def learner_of(how: Adaptation, experiment: Experiment) -> Any:
-    """What an agent does in its new environment."""
-    learner = experiment.learner if how.method == "scratch" else experiment.learner.experienced()
-    personal = learner.personal
-    if how.embedding_lr is not None:
-        personal = replace(personal, embedding_lr=how.embedding_lr)
-    return replace(learner, personal=personal, trains=METHODS[how.method][1])
-
-
-def seed_of(experiment: Experiment) -> int:
-    """The root of the random numbers of a run's adaptations: the same for all, not the run's."""
-    text = f"adaptation of a run with seed {experiment.seed}"
-    return int.from_bytes(sha256(text.encode()).digest()[:4], "big")
-
-
 def experiment_of(how: Adaptation, experiment: Experiment, environments: int) -> Experiment:
     """The run that an adaptation is."""
     refuse_impossible(how, experiment)
@@ -115,11 +101,17 @@ def experiment_of(how: Adaptation, experiment: Experiment, environments: int) ->
     updates = arguments.whole("updates", half if how.updates is None else how.updates)
     often = max(updates // EVALUATIONS, 1)
     as_before = experiment.evaluation.episodes
-    learner = learner_of(how, experiment)
+    learner = experiment.learner if how.method == "scratch" else experiment.learner.experienced()
+    personal = learner.personal
+    if how.embedding_lr is not None:
+        personal = replace(personal, embedding_lr=how.embedding_lr)
+    learner = replace(learner, personal=personal, trains=METHODS[how.method])
     if experiment.unit == "updates":
         # No more than there will be to remember.
         seen = updates * learner.update_every + learner.learning_starts
         learner = replace(learner, replay=min(learner.replay, seen))
+    # The root of the random numbers of a run's adaptations: the same for all, not the run's.
+    root = sha256(f"adaptation of a run with seed {experiment.seed}".encode()).digest()[:4]
     return replace(
         experiment.without_communication(),
         name=f"{experiment.name}-{how.method}",
@@ -133,7 +125,7 @@ def experiment_of(how: Adaptation, experiment: Experiment, environments: int) ->
             episodes=as_before if how.episodes is None else how.episodes,
             where="own",
         ),
-        seed=seed_of(experiment),
+        seed=int.from_bytes(root, "big"),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol, get_args
+from typing import get_args
 
 from fedrl import arguments
 from fedrl.engine import divergence
@@ -15,6 +15,7 @@ from fedrl.engine.executors import Training, training
 from fedrl.engine.plan import Leg, plan
 from fedrl.engine.programs import Record
 from fedrl.errors import FedrlError
+from fedrl.progress import Silence
 from fedrl.runs import checkpoint, metrics
 from fedrl.runs.run_directory import RunDirectory
 from fedrl.runs.tracking import tracked
@@ -25,28 +26,9 @@ from fedrl.trees import named_leaves
 CHECKPOINT_SHARE = 0.05
 
 
-class Watcher(Protocol):
-    """Who wants to know how a run goes."""
-
-    def begin(self, total: float, done: float) -> None:
-        """The length of the whole work, and what an earlier process has done of it."""
-
-    def advance(self, amount: float) -> None:
-        """So much more is done."""
-
-    def headline(self, text: str) -> None:
-        """The latest result in words."""
-
-    def say(self, text: str) -> None:
-        """Something that is good to know."""
-
-    def warn(self, text: str) -> None:
-        """Something the user should know."""
-
-
 def carry_out(
     directory: RunDirectory,
-    watcher: Watcher,
+    watcher: Silence,
     trackers: Mapping[str, Tracker] | None = None,
     wave: int | None = None,
     on_divergence: OnDivergence = "stop",
@@ -73,16 +55,17 @@ def carry_out(
             directory.begin()
             replicates.start()
         health = _Health(directory, replicates, on_divergence, watcher.warn)
-        if first > 0:
-            health.go_on()
+        if first > 0:  # the checkpoint may have been made although agents had diverged
+            health.news()
+            health.check(None, None)
         pause, since = _Pause(), time.monotonic()
-        with _Interrupts(watcher.warn) as interrupts, while_tracked as tell:
+        with _interrupts(watcher.warn) as wanted, while_tracked as tell:
             for number, leg in enumerate(legs[first:], first):
                 share = _work(leg) / experiment.seeds
 
                 def advance(seeds: float, share: float = share) -> None:
                     watcher.advance(seeds * share)
-                    interrupts.wanted()
+                    wanted()
 
                 record = replicates.run(leg, advance)
                 experiment.family.raise_trouble()
@@ -98,7 +81,7 @@ def carry_out(
                 # Without a checkpoint: whoever resumes the run comes to the same place.
                 health.check(leg, record)
                 last = number == len(legs) - 1
-                if last or interrupts.wanted() or pause.over():
+                if last or wanted() or pause.over():
                     with pause.measured():
                         checkpoint.save(
                             directory.checkpoints,
@@ -110,11 +93,11 @@ def carry_out(
                     now = time.monotonic()
                     directory.spend(now - since)
                     since = now
-                if interrupts.wanted() and not last:
+                if wanted() and not last:
                     raise KeyboardInterrupt
             directory.finish(named_leaves(replicates.models()))
             checkpoint.keep(directory.checkpoints, 1)
-            if interrupts.wanted():
+            if wanted():
                 raise KeyboardInterrupt
 
 
@@ -164,11 +147,6 @@ class _Health:
         self._diverged = Diverged.nobody(replicates.diverged())
         self._said: set[str] = set()
 
-    def go_on(self) -> None:
-        """From a checkpoint, which may have been made although agents had diverged."""
-        self.news()
-        self.check(None, None)
-
     def news(self) -> list[tuple[int, int, int]]:
         """(seed, agent, update) of agents that have diverged since somebody last asked."""
         before, self._diverged = self._diverged, self._replicates.diverged()
@@ -215,34 +193,30 @@ class _Pause:
         self._next = now + (now - start) / CHECKPOINT_SHARE
 
 
-class _Interrupts:
-    """Tells whether someone wants to stop; the second request does not wait for the leg's end."""
+@contextmanager
+def _interrupts(warn: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Whether to stop after this leg, which is said once; a second request does not wait for it."""
+    requested = said = False
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-        self._wanted = threading.Event()
-        self._told = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "_Interrupts":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal requested
         # Nothing is printed here: the signal may have come in the middle of printing.
-        if self._wanted.is_set():
+        if requested:
             raise KeyboardInterrupt
-        self._wanted.set()
+        requested = True
 
-    def wanted(self) -> bool:
-        """Whether to stop after this leg; says so once."""
-        if self._wanted.is_set() and not self._told:
-            self._told = True
-            self._warn("stopping in a moment, to lose nothing; once more to stop at once")
-        return self._wanted.is_set()
+    def wanted() -> bool:
+        nonlocal said
+        if requested and not said:
+            said = True
+            warn("stopping in a moment, to lose nothing; once more to stop at once")
+        return requested
+
+    here = threading.current_thread() is threading.main_thread()
+    signals = (signal.SIGINT, signal.SIGTERM) if here else ()
+    before = {number: signal.signal(number, note) for number in signals}
+    try:
+        yield wanted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

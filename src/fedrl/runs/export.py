@@ -7,6 +7,7 @@ import numpy as np
 
 from fedrl.errors import FedrlError
 from fedrl.families import ControlFamily
+from fedrl.files import write_atomically
 from fedrl.learners.networks import MLP
 from fedrl.learners.personalisation import FURTHEST, SMALLEST_VARIANCE, Model
 
@@ -23,22 +24,28 @@ def export(run: "Run", path: str | Path, *, agent: int | None = None, seed: int 
 
     Actions are numbers from 0 on, or vectors in [-1, 1] as our families have them.
     """
-    onnx = _onnx()
+    try:
+        import onnx
+    except ImportError:
+        raise FedrlError(
+            "exporting a policy needs the package onnx: pip install 'fedrl[export]'"
+        ) from None
+    helper, kinds = onnx.helper, onnx.TensorProto
     learner, family = run.experiment.learner, run.experiment.family
     model, last = learner.acting(run.model(agent, seed))
     graph = _Graph(onnx)
-    outputs = graph.of_model(model)
-    continuous = family.continuous
-    graph.finish(outputs, last, family)
-    given = onnx.helper.make_tensor_value_info(
-        OBSERVATION, onnx.TensorProto.FLOAT, ["batch", family.observation_size]
+    graph.finish(graph.of_model(model), last, family)
+    given = helper.make_tensor_value_info(
+        OBSERVATION, kinds.FLOAT, ["batch", family.observation_size]
     )
-    kind = onnx.TensorProto.FLOAT if continuous else onnx.TensorProto.INT64
-    shape = ["batch", family.actions] if continuous else ["batch"]
-    taken = onnx.helper.make_tensor_value_info(ACTION, kind, shape)
-    made = onnx.helper.make_model(
-        onnx.helper.make_graph(graph.nodes, "policy", [given], [taken], graph.constants),
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+    taken = (
+        helper.make_tensor_value_info(ACTION, kinds.FLOAT, ["batch", family.actions])
+        if family.continuous
+        else helper.make_tensor_value_info(ACTION, kinds.INT64, ["batch"])
+    )
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "policy", [given], [taken], graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR,
         producer_name="fedrl",
         doc_string=f"{run.experiment.name}-{run.experiment.digest}, seed {seed}"
@@ -48,8 +55,6 @@ def export(run: "Run", path: str | Path, *, agent: int | None = None, seed: int 
     target = Path(path)
     if target.exists():
         raise FedrlError(f"{target} exists: name another file")
-    from fedrl.files import write_atomically
-
     try:
         write_atomically(target, made.SerializeToString())
     except OSError as error:
@@ -70,9 +75,8 @@ class _Graph:
         x = OBSERVATION
         if (seen := model.view.normaliser) is not None and float(seen.count) > 1:
             deviation = np.sqrt(np.asarray(seen.variance) + SMALLEST_VARIANCE)
-            x = self._add("Div", self._add("Sub", x, self._constant(seen.mean)), deviation)
-            limit = np.float32(FURTHEST)
-            x = self._add("Clip", x, np.asarray(-limit), np.asarray(limit))
+            x = self._add("Div", self._add("Sub", x, seen.mean), deviation)
+            x = self._add("Clip", x, -FURTHEST, FURTHEST)
         network = model.network
         if type(network) is not MLP:
             raise FedrlError(
@@ -80,15 +84,14 @@ class _Graph:
                 f"{type(network).__name__}: with jax2onnx or the like you can export `run.policy()`"
             )
         for number, layer in enumerate(network.layers):
-            weight = np.asarray(layer.weight)
+            weight, bias = np.asarray(layer.weight), np.asarray(layer.bias)
             weight = weight.T if layer.outputs_first else weight
-            bias = np.asarray(layer.bias)
             if number == 0 and (embedding := model.view.embedding) is not None:
                 # The embedding never changes: what it adds is part of the bias.
                 own = np.asarray(embedding)
                 bias = bias + own @ weight[: own.size]
                 weight = weight[own.size :]
-            x = self._add("Add", self._add("MatMul", x, self._constant(weight)), bias)
+            x = self._add("Add", self._add("MatMul", x, weight), bias)
             if number < len(network.layers) - 1:
                 x = self._add("Relu", x)
         return x
@@ -98,34 +101,24 @@ class _Graph:
         if last == "argmax":
             x = self._add("ArgMax", outputs, axis=1, keepdims=0, select_last_index=0)
             if family.first_action:
-                x = self._add("Add", x, self._constant(family.first_action, np.int64))
+                x = self._add("Add", x, family.first_action, constant=np.int64)
         elif last == "tanh":
             x = self._add("Tanh", outputs)
         else:
-            x = self._add("Clip", outputs, np.float32(-1), np.float32(1))
+            x = self._add("Clip", outputs, -1, 1)
         if family.action_bounds is not None:
             low, high = family.action_bounds
             x = self._add("Add", self._add("Mul", x, (high - low) / 2), (high + low) / 2)
         self.nodes.append(self._onnx.helper.make_node("Identity", [x], [ACTION]))
 
-    def _add(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+    def _add(self, kind: str, *inputs: Any, constant: Any = np.float32, **attributes: Any) -> str:
+        """A node; its inputs are names of values, or numbers that become constants."""
+        names = []
+        for x in inputs:
+            if not isinstance(x, str):
+                value, x = np.asarray(x, constant), f"constant{len(self.constants)}"
+                self.constants.append(self._onnx.numpy_helper.from_array(value, x))
+            names.append(x)
         name = f"{kind.lower()}{len(self.nodes)}"
         self.nodes.append(self._onnx.helper.make_node(kind, names, [name], **attributes))
         return name
-
-    def _constant(self, value: Any, kind: Any = np.float32) -> str:
-        name = f"constant{len(self.constants)}"
-        array = np.asarray(value, kind)
-        self.constants.append(self._onnx.numpy_helper.from_array(array, name))
-        return name
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ImportError:
-        raise FedrlError(
-            "exporting a policy needs the package onnx: pip install 'fedrl[export]'"
-        ) from None
-    return onnx

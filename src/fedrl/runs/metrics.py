@@ -7,28 +7,14 @@ from fedrl.engine.programs import Record
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
 
-COLUMNS = (
-    "seed",
-    "round",
-    "updates",
-    "agent",
-    "environment",
-    "theta",
-    "split",
-    "metric",
-    "value",
-)
+HEADER = "seed,round,updates,agent,environment,theta,split,metric,value\n"
+COLUMNS = tuple(HEADER.strip().split(","))
 DTYPES = {"seed": "int64", "round": "int64", "updates": "int64", "agent": "str", "value": "float64"}
 AVERAGE = "average"
 TRAIN, HELD_OUT, LEARNING = "train", "held-out", "learning"
 RETURN, DISCOUNTED = "return", "discounted_return"
 LOSS, EXPLORED, UPDATES, CLOCK = "loss", "explored_return", "updates", "clock"
 DIVERGED = "diverged"
-
-
-def header() -> str:
-    """The first line of a file of metrics."""
-    return ",".join(COLUMNS) + "\n"
 
 
 def rows(
@@ -65,17 +51,16 @@ def rows(
 
 def _played(record: Record, seed: int) -> Iterator[tuple[str, int, str, float]]:
     """(who, in which environment, what, how much) of every greedy return."""
-    both = ((RETURN, "undiscounted"), (DISCOUNTED, "discounted"))
+    both = (RETURN, DISCOUNTED)
     if record.returns is not None:
         for model in range(record.returns.undiscounted.shape[1]):
             agent = AVERAGE if model == 0 else str(model - 1)
-            for metric, field in both:
-                values = getattr(record.returns, field)[seed, model].tolist()
-                for index, value in enumerate(values):
+            for metric, values in zip(both, record.returns, strict=True):
+                for index, value in enumerate(values[seed, model].tolist()):
                     yield agent, index, metric, value
     if record.own is not None:
-        for metric, field in both:
-            for index, value in enumerate(getattr(record.own, field)[seed].tolist()):
+        for metric, values in zip(both, record.own, strict=True):
+            for index, value in enumerate(values[seed].tolist()):
                 yield str(index), index, metric, value
 
 

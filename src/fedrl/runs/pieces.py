@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from fedrl.arguments import short
 from fedrl.errors import FedrlError
 from fedrl.files import (
     Arrays,
@@ -46,7 +47,7 @@ class Pieces:
             for stale in path.glob(f".{SETTINGS}.*"):
                 stale.unlink()
             if existing.exists():
-                _refuse_other_settings(path, _read_settings(existing), wanted)
+                _refuse_other_settings(existing, wanted)
                 refuse_links(path)
             elif any(path.iterdir()):
                 raise FedrlError(
@@ -117,30 +118,18 @@ class Pieces:
         return loaded
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def _refuse_other_settings(file: Path, wanted: dict[str, Any]) -> None:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise FedrlError(f"{path} does not hold settings of ours: name another folder with --out")
-    return found
-
-
-def _refuse_other_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    if found == wanted:
-        return
+        raise FedrlError(f"{file} does not hold settings of ours: name another folder with --out")
     missing = object()
-    name = next(
-        name for name in (*wanted, *found) if found.get(name, missing) != wanted.get(name, missing)
-    )
-    raise FedrlError(
-        f"--out {path} holds results with {name} = {_short(found.get(name))}, this command has "
-        f"{name} = {_short(wanted.get(name))}: name another folder, or use the same settings to "
-        "continue"
-    )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    for name in (*wanted, *found):
+        if found.get(name, missing) != wanted.get(name, missing):
+            raise FedrlError(
+                f"--out {file.parent} holds results with {name} = {short(found.get(name))}, this "
+                f"command has {name} = {short(wanted.get(name))}: name another folder, or use the "
+                "same settings to continue"
+            )

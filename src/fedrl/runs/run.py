@@ -14,6 +14,7 @@ from fedrl import arguments
 from fedrl.engine.client import shape_of_models
 from fedrl.engine.evaluation import Returns, greedy_returns
 from fedrl.engine.host_loop import Adapted, adapt_in
+from fedrl.engine.programs import Start
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
@@ -174,57 +175,25 @@ class Run:
         """
         how = Adaptation.from_settings(settings)
         console = new_console(quiet=not settings.get("progress", True))
-        if hasattr(environment, "action_space"):
-            return self._adapt_in(environment, how, settings.get("seed", 0), console)
-        thetas = (
-            held_out_thetas(self.experiment)
-            if environment is None
-            else np.tile(self._checked(environment), (self.experiment.seeds, 1, 1))
-        )
-        experiment = experiment_of(how, self.experiment, thetas.shape[1])
-        models = self._models(None, 0)
-        if how.method != "scratch":
-            self._refuse_diverged(models, range(self.experiment.seeds))
-        start = start_of(how, self.experiment, models, thetas)
-        (directory,) = begin(
-            [experiment], Path(settings.get("out") or self.path / "adapted"), start
-        )
-        go_on(directory, console)
-        return Run(directory.path)
-
-    def _adapt_in(
-        self, env: "gymnasium.Env[Any, Any]", how: Adaptation, seed: int, console: Console
-    ) -> Adapted:
-        experiment = experiment_of(how, self.experiment, 1)
-        nobody_knows = np.zeros((self.experiment.seeds, 1, 0), np.float32)  # its theta
+        before, inside = self.experiment, hasattr(environment, "action_space")
+        seed = settings.get("seed", 0) if inside else 0
+        if inside:
+            thetas = np.zeros((before.seeds, 1, 0), np.float32)  # nobody knows it
+        elif environment is None:
+            thetas = held_out_thetas(before)
+        else:
+            thetas = np.tile(self._checked(environment), (before.seeds, 1, 1))
+        experiment = experiment_of(how, before, thetas.shape[1])
         models = self._models(None, seed)
         if how.method != "scratch":
-            self._refuse_diverged(models, [seed])
-        start = start_of(how, self.experiment, models, nobody_knows)
-        with RunProgress(
-            f"{experiment.name} in {env.spec.id if env.spec else env}", console
-        ) as watcher:
-            watcher.begin(experiment.updates, 0)
-            before = 0
-
-            def told(trained: int, value: float) -> None:
-                nonlocal before
-                watcher.headline(f"return {value:.1f}")
-                watcher.advance(trained - before)
-                before = trained
-
-            return adapt_in(
-                env,
-                experiment.family,
-                experiment.learner,
-                jax.tree.map(lambda leaf: jnp.asarray(leaf[seed, 0]), start.params),
-                updates=experiment.updates,
-                unit=experiment.unit,
-                every=experiment.evaluation.every,
-                episodes=experiment.evaluation.episodes,
-                seed=(experiment.seed + seed) % 2**31,
-                told=told,
-            )
+            self._refuse_diverged(models, [seed] if inside else range(before.seeds))
+        start = start_of(how, before, models, thetas)
+        if inside:
+            return _adapted_in(environment, experiment, start, seed, console)
+        out = Path(settings.get("out") or self.path / "adapted")
+        (directory,) = begin([experiment], out, start)
+        go_on(directory, console)
+        return Run(directory.path)
 
     def _checked(self, theta: Any) -> Array:
         """Thetas as rows."""
@@ -263,3 +232,35 @@ class Run:
             )
         leaves = [stored[name][:, index] for name in named_leaves(structure)]
         return jax.tree.unflatten(jax.tree.structure(structure), leaves)
+
+
+def _adapted_in(
+    env: "gymnasium.Env[Any, Any]",
+    experiment: Experiment,
+    start: Start,
+    seed: int,
+    console: Console,
+) -> Adapted:
+    title = f"{experiment.name} in {env.spec.id if env.spec else env}"
+    with RunProgress(title, console) as watcher:
+        watcher.begin(experiment.updates, 0)
+        before = 0
+
+        def told(trained: int, value: float) -> None:
+            nonlocal before
+            watcher.headline(f"return {value:.1f}")
+            watcher.advance(trained - before)
+            before = trained
+
+        return adapt_in(
+            env,
+            experiment.family,
+            experiment.learner,
+            jax.tree.map(lambda leaf: jnp.asarray(leaf[seed, 0]), start.params),
+            updates=experiment.updates,
+            unit=experiment.unit,
+            every=experiment.evaluation.every,
+            episodes=experiment.evaluation.episodes,
+            seed=(experiment.seed + seed) % 2**31,
+            told=told,
+        )

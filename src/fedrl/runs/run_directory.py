@@ -235,11 +235,11 @@ class RunDirectory:
         self.verify(METRICS)
         files = [whole] if whole.exists() else sorted((self.path / "metrics").glob("[0-9]*.csv"))
         texts = [_lines(file) for file in files]
-        return "".join(texts if whole.exists() else [metrics.header(), *texts])
+        return "".join(texts if whole.exists() else [metrics.HEADER, *texts])
 
     def metrics_rows(self) -> str:
         """The same without the header."""
-        return self.metrics_text().removeprefix(metrics.header())
+        return self.metrics_text().removeprefix(metrics.HEADER)
 
     @property
     def seconds(self) -> float | None:

@@ -7,9 +7,8 @@ look at a run; the module is imported when an environment is needed.
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
-
-import numpy as np
 
 from fedrl import registry
 from fedrl.errors import FedrlError
@@ -42,14 +41,9 @@ class Looks(Shape):
         )
 
 
-def _loaded(name: str) -> Any:
-    """A method of the family's own class, which is loaded for it."""
-
-    def method(self: "StoredFamily", *given: Any) -> Any:
-        return getattr(self.loaded, name)(*given)
-
-    method.__name__ = name
-    return method
+def _of(place: str) -> Any:
+    """An attribute that a family has from one of its own."""
+    return property(attrgetter(place))
 
 
 @dataclass(frozen=True)
@@ -74,43 +68,29 @@ class StoredFamily(ShapedFamily):
         family: ControlFamily = from_table(ControlFamily, self.as_table, "family")
         return family
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.looks.name
-
-    @property
-    def shape(self) -> Looks:
-        return self.looks
+    name = _of("looks.name")
+    shape = _of("looks")
 
     @property
     def varied(self) -> tuple[Varied, ...]:
         return tuple(Varied(*one) for one in self.looks.varied)
 
-    @property
-    def observation_bounds(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return self.loaded.observation_bounds
-
-    @property
-    def keeps_environments(self) -> bool:  # type: ignore[override]
-        return self.loaded.keeps_environments
-
-    @property
-    def steps_on_host(self) -> bool:  # type: ignore[override]
-        return self.loaded.steps_on_host
-
-    sample = _loaded("sample")
-    check_theta = _loaded("check_theta")
-    constants = _loaded("constants")
-    reset = _loaded("reset")
-    step = _loaded("step")
-    begin = _loaded("begin")
-    step_and_renew = _loaded("step_and_renew")
-    observe = _loaded("observe")
-    rejoin = _loaded("rejoin")
-    draw = _loaded("draw")
-    check = _loaded("check")
-    raise_trouble = _loaded("raise_trouble")
-    warning = _loaded("warning")
+    observation_bounds = _of("loaded.observation_bounds")
+    keeps_environments = _of("loaded.keeps_environments")
+    steps_on_host = _of("loaded.steps_on_host")
+    sample = _of("loaded.sample")
+    check_theta = _of("loaded.check_theta")
+    constants = _of("loaded.constants")
+    reset = _of("loaded.reset")
+    step = _of("loaded.step")
+    begin = _of("loaded.begin")
+    step_and_renew = _of("loaded.step_and_renew")
+    observe = _of("loaded.observe")
+    rejoin = _of("loaded.rejoin")
+    draw = _of("loaded.draw")
+    check = _of("loaded.check")
+    raise_trouble = _of("loaded.raise_trouble")
+    warning = _of("loaded.warning")
 
 
 def stored_experiment(

@@ -33,9 +33,11 @@ def _values(rows: list[Row]) -> dict[str, float]:
     values = {"round": float(rows[0]["round"])}
     for name, seeds in sorted(of_seeds.items()):
         means = [fmean(of_seed) for of_seed in seeds.values()]
-        values[name] = fmean(means)
+        values[name] = mean = fmean(means)
         if len(means) > 1:
-            values[f"{name}_stderr"] = _standard_error(means)
+            # `statistics.stdev` refuses what a diverged training yields: infinity.
+            variance = sum((x - mean) ** 2 for x in means) / (len(means) - 1)
+            values[f"{name}_stderr"] = sqrt(variance / len(means))
     return values
 
 
@@ -55,9 +57,3 @@ def _splits(row: Row, shared: bool) -> Iterator[str]:
 def _own(row: Row) -> bool:
     """Whether it is about an agent's own model in its own environment."""
     return row["split"] == TRAIN and row["agent"] == row["environment"]
-
-
-def _standard_error(means: list[float]) -> float:
-    # `statistics.stdev` refuses what a diverged training yields: infinity.
-    mean = fmean(means)
-    return sqrt(sum((x - mean) ** 2 for x in means) / (len(means) - 1) / len(means))

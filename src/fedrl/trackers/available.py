@@ -6,30 +6,26 @@ from importlib import import_module
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.trackers.tracker import Tracker
 
-# Each has a module of ours, with a class, and an extra of its name.
+# The class of each, in a module of ours; an extra has its name, too.
 TRACKERS = {
-    "tensorboard": ("tensorboard_tracker", "TensorBoardTracker"),
-    "wandb": ("wandb_tracker", "WandbTracker"),
-    "mlflow": ("mlflow_tracker", "MlflowTracker"),
+    "tensorboard": "TensorBoardTracker",
+    "wandb": "WandbTracker",
+    "mlflow": "MlflowTracker",
 }
 
 
 def trackers_named(names: str | Iterable[str]) -> dict[str, Tracker]:
     """The trackers of these names; an error, before any work, if one cannot be used here."""
-    wanted = [names] if isinstance(names, str) else names
-    return {name: _tracker(name) for name in wanted}
-
-
-def _tracker(name: str) -> Tracker:
-    if name not in TRACKERS:
-        raise unknown_name("tracker", name, TRACKERS)
-    module, kind = TRACKERS[name]
-    try:
-        found = import_module(f"fedrl.trackers.{module}")
-    except ImportError as error:
-        raise FedrlError(
-            f"tracking with {name} needs a package that is missing ({error}): "
-            f"pip install 'fedrl[{name}]'"
-        ) from None
-    tracker: Tracker = getattr(found, kind)()
-    return tracker
+    found = {}
+    for name in [names] if isinstance(names, str) else names:
+        if name not in TRACKERS:
+            raise unknown_name("tracker", name, TRACKERS)
+        try:
+            module = import_module(f"fedrl.trackers.{name}_tracker")
+        except ImportError as error:
+            raise FedrlError(
+                f"tracking with {name} needs a package that is missing ({error}): "
+                f"pip install 'fedrl[{name}]'"
+            ) from None
+        found[name] = getattr(module, TRACKERS[name])()
+    return found

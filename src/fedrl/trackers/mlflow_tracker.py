@@ -2,9 +2,7 @@
 
 import os
 import time
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import mlflow
 from mlflow import MlflowClient
@@ -28,31 +26,27 @@ class MlflowTracker:
         # default, which is another one in each folder that a command is given in.
         local = f"sqlite:///{run.path.resolve().parent / 'mlflow.db'}"
         where = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else local
-        with _without_their_warnings():
-            self._client = MlflowClient(where)
-            self._id = _run_of(self._client, run)
-            self._client.update_run(self._id, status="RUNNING")
-            self._kept = {
-                (name, metric.step)
-                for name in self._client.get_run(self._id).data.metrics
-                for metric in self._client.get_metric_history(self._id, name)
-            }
+        self._client = MlflowClient(where)
+        self._id = _run_of(self._client, run)
+        self._client.update_run(self._id, status="RUNNING")
+        self._kept = {
+            (name, metric.step)
+            for name in self._client.get_run(self._id).data.metrics
+            for metric in self._client.get_metric_history(self._id, name)
+        }
         return f"mlflow ui --backend-store-uri {where}" if where == local else where
 
     def log(self, updates: int, values: Mapping[str, float]) -> None:
         assert self._client is not None
         now = int(time.time() * 1000)
         missing = {name: x for name, x in values.items() if (name, updates) not in self._kept}
-        with _without_their_warnings():
-            self._client.log_batch(
-                self._id, [Metric(name, value, now, updates) for name, value in missing.items()]
-            )
+        metrics = [Metric(name, value, now, updates) for name, value in missing.items()]
+        self._client.log_batch(self._id, metrics)
         self._kept |= {(name, updates) for name in missing}
 
     def finish(self, *, complete: bool) -> None:
         if self._client is not None and self._id:
-            with _without_their_warnings():
-                self._client.set_terminated(self._id, "FINISHED" if complete else "KILLED")
+            self._client.set_terminated(self._id, "FINISHED" if complete else "KILLED")
 
 
 def _run_of(client: MlflowClient, run: TrackedRun) -> str:
@@ -68,11 +62,3 @@ def _run_of(client: MlflowClient, run: TrackedRun) -> str:
     # Parameters that are there already may be told again.
     client.log_batch(begun, params=[Param(n, str(x)) for n, x in run.settings.items()])
     return begun
-
-
-@contextmanager
-def _without_their_warnings() -> Iterator[None]:
-    """What their database's library says to them is not for our users."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield

@@ -30,7 +30,7 @@ class Tracker(Protocol):
     """Somewhere that shows how runs go.
 
     A run that goes on after a kill tells everything again, so a tracker has to know what it has. It
-    looks that up where its numbers are: a note of our own could be wrong after a kill.
+    looks that up where its numbers are, if it can: a note of our own may be wrong after a kill.
     """
 
     def begin(self, run: TrackedRun) -> str:

@@ -13,7 +13,7 @@ from fedrl.papers.jin2022 import table_figures as figures
 from fedrl.papers.jin2022.cell_runs import fits, multiply_adds, run_cells, summarise
 from fedrl.papers.jin2022.cells import SEEDS, TARGETS
 from fedrl.papers.jin2022.comparison import Comparison, print_comparisons, write_csv
-from fedrl.progress import WorkProgress, new_console
+from fedrl.progress import RunProgress, new_console
 from fedrl.report.tables import say_where
 from fedrl.runs.pieces import Pieces
 
@@ -74,10 +74,11 @@ def _run_missing(
     total = sum(multiply_adds(cell) * seeds for cell in work)
     left = {cell: sum(stop - start for start, stop in ranges) for cell, ranges in work.items()}
     done = sum(multiply_adds(cell) * (seeds - left[cell]) for cell in work)
-    with WorkProgress(f"{target}, {count(seeds, 'seeds')}", total, done, console) as progress:
+    with RunProgress(f"{target}, {count(seeds, 'seeds')}", console) as progress:
+        progress.begin(total, done)
         for cell, (start, stop), results in run_cells(work, seed):
             directory.save(cell.slug, start, stop, results)
-            progress.latest(cell.slug)
+            progress.headline(cell.slug)
             progress.advance(multiply_adds(cell) * (stop - start))
 
 
