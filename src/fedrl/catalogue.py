@@ -138,7 +138,7 @@ TABULAR_ALGORITHMS = {
         "Policy gradient in the softmax parametrisation; the server averages logits.",
     ),
     "sampled-qavg": (
-        "fedrl.tabular.sampled:SampledQAvg",
+        "fedrl.tabular.learners:SampledQAvg",
         "Q-learning from an agent's own transitions; the server averages Q tables.",
     ),
 }
