@@ -124,6 +124,7 @@ def within(allowed: str, test: Callable[[float], bool]) -> Check:
     return Check(partial(number, allowed=allowed, test=test))
 
 
+Whole = Annotated[int, Check(whole)]
 Count = Annotated[int, Check(partial(whole, largest=2**31 - 1))]
 Probability = Annotated[float, Check(probability)]
 StepSize = Annotated[float, within("a number from 1e-30 to 1e30", lambda x: 1e-30 <= x <= 1e30)]

@@ -51,7 +51,7 @@ TABULAR_ALGORITHMS = {
     "qavg": "fedrl.tabular.learners:QAvg",
     "projpavg": "fedrl.tabular.learners:ProjPAvg",
     "softpavg": "fedrl.tabular.learners:SoftPAvg",
-    "sampled-qavg": "fedrl.tabular.sampled:SampledQAvg",
+    "sampled-qavg": "fedrl.tabular.learners:SampledQAvg",
 }
 
 _POLES = "poles of different lengths"

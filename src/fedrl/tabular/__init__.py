@@ -12,8 +12,7 @@ from fedrl.tabular.families import (
     Task,
     WindyCliffs,
 )
-from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
-from fedrl.tabular.sampled import SampledQAvg
+from fedrl.tabular.learners import ProjPAvg, QAvg, SampledQAvg, SoftPAvg, TabularLearner
 
 __all__ = [
     "ALGORITHMS",

@@ -15,11 +15,10 @@ from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.strategies.strategy import PLAIN, Strategy
 from fedrl.tabular import checks
-from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
+from fedrl.tabular.learners import ProjPAvg, QAvg, SampledQAvg, SoftPAvg, TabularLearner
 from fedrl.tabular.problems import Floats, GivenProblems
 from fedrl.tabular.replicates import Outcome, Schedule, lay_out, run_replicates
 from fedrl.tabular.rounds import mean_objective
-from fedrl.tabular.sampled import SampledQAvg
 
 ALGORITHMS: dict[str, type] = {
     learner.name: learner for learner in (QAvg, ProjPAvg, SoftPAvg, SampledQAvg)

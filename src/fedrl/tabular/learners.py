@@ -1,4 +1,4 @@
-"""Learners on tables with known dynamics: QAvg, ProjPAvg and SoftPAvg (section 4 of the paper).
+"""Learners on tables: QAvg, ProjPAvg and SoftPAvg, which know their dynamics, and SampledQAvg.
 
 All arrays are lane-last (see fedrl.tabular.exact.lanes); a learner sees only its own lane.
 """
@@ -29,6 +29,9 @@ class TabularLearner(ABC):
     name: ClassVar[str]
     exact: ClassVar[bool] = True
     """Whether P is for `exact.mdp` alone, which also knows it without what is impossible."""
+
+    def __post_init__(self) -> None:
+        arguments.check_fields(self, "")
 
     def init(self, key: jax.Array, states: int, actions: int) -> jax.Array:
         """The protocol's random initial table (S, A) of one replicate."""
@@ -103,9 +106,6 @@ class QAvg(TabularLearner):
 
     name: ClassVar[str] = "qavg"
 
-    def __post_init__(self) -> None:
-        arguments.choice("update", self.update, ("value", "q"))
-
     def begin(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         return table if self.update == "q" else best(table)
 
@@ -157,9 +157,6 @@ class SoftPAvg(TabularLearner):
 
     name: ClassVar[str] = "softpavg"
 
-    def __post_init__(self) -> None:
-        arguments.choice("gradient", self.gradient, ("natural", "plain"))
-
     def direction(self, table: jax.Array, mdps: MDPs) -> jax.Array:
         policy = self.policy(table)
         if self.gradient == "natural":
@@ -172,3 +169,65 @@ class SoftPAvg(TabularLearner):
         largest = written_out(best, table)
         weights = written_out(jnp.exp, table - largest[:, None])
         return weights / reduce(add, [weights[:, a] for a in range(table.shape[1])])[:, None]
+
+
+@dataclass(frozen=True)
+class SampledQAvg(TabularLearner):
+    """Q-learning of agents that know only their own transitions; the server averages Q tables."""
+
+    epsilon: arguments.Probability = 0.1
+    """Probability of a uniformly random action."""
+    restart: arguments.Probability = 0.0
+    """Probability, after each step, of starting again from d0."""
+
+    name: ClassVar[str] = "sampled-qavg"
+    exact: ClassVar[bool] = False
+
+    def start(self, mdps: MDPs, keys: jax.Array) -> jax.Array:
+        """Where each agent stands: a draw from d0."""
+
+        def one(key: jax.Array, d0: jax.Array) -> jax.Array:
+            u = jax.random.uniform(jax.random.fold_in(key, 0), dtype=d0.dtype)
+            return _draw(d0, u).astype(jnp.int32)
+
+        return jax.vmap(one, in_axes=(0, -1))(keys, mdps.d0)
+
+    def directions(
+        self, points: tuple[jax.Array, ...], private: Any, mdps: MDPs, keys: jax.Array, t: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], Any]:
+        """The temporal difference of one epsilon-greedy step with the first point."""
+
+        def step(
+            tables: tuple[jax.Array, ...],
+            s: jax.Array,
+            P: jax.Array,
+            R: jax.Array,
+            d0: jax.Array,
+            key: jax.Array,
+        ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+            """One agent's differences, one for each table, and where it stands then."""
+            u = jax.random.uniform(jax.random.fold_in(key, t + 1), (5,), dtype=R.dtype)
+            exploring = jnp.floor(u[1] * R.shape[1]).astype(s.dtype)
+            a = jnp.where(u[0] < self.epsilon, exploring, jnp.argmax(tables[0][s]).astype(s.dtype))
+            s_next = _draw(P[s, a], u[2]).astype(s.dtype)
+
+            def difference(table: jax.Array) -> jax.Array:
+                error = R[s, a] + mdps.gamma * jnp.max(table[s_next]) - table[s, a]
+                return jnp.zeros_like(table).at[s, a].set(error)
+
+            # A restart ends the trajectory, not the task: differences bootstrap through it.
+            restarted = jnp.where(u[3] < self.restart, _draw(d0, u[4]).astype(s.dtype), s_next)
+            return tuple(map(difference, tables)), restarted
+
+        stepped = jax.vmap(step, in_axes=(-1, 0, -1, -1, -1, 0), out_axes=(-1, 0))
+        return stepped(points, private, mdps.P, mdps.R, mdps.d0, keys)
+
+    def policy(self, table: jax.Array) -> jax.Array:
+        return greedy(table)
+
+
+def _draw(probabilities: jax.Array, u: jax.Array) -> jax.Array:
+    """The index that the uniform number `u` picks from a probability vector."""
+    cumulative = jnp.cumsum(probabilities)
+    # Scaled, so that a sum a rounding error below one never picks an index past the last.
+    return jnp.sum(cumulative <= u * cumulative[-1])

@@ -11,10 +11,17 @@ from fedrl.theory.bounds import (
     theorem3_objective,
     theorem3_schedule,
 )
-from fedrl.theory.lemmas import LemmaCheck, check_lemmas
-from fedrl.theory.measures import Kappa2, kappa1, kappa2, kappa2_upper, smoothness
+from fedrl.theory.measures import (
+    Kappa2,
+    LemmaCheck,
+    check_lemmas,
+    kappa1,
+    kappa2,
+    kappa2_upper,
+    smoothness,
+)
 from fedrl.theory.oracle import Oracle, oracle
-from fedrl.theory.problem import Problem, checked, normalised
+from fedrl.theory.policies import Problem, checked, normalised
 from fedrl.theory.trajectories import PAvgTrace, pavg_trace, qavg_errors
 
 __all__ = [

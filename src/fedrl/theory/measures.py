@@ -1,12 +1,23 @@
-"""How different are the environments? The paper's two measures, kappa_1 and kappa_2."""
+"""How different are the environments? kappa_1, kappa_2, and Lemmas 1 and 2 on sampled policies."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedrl.theory.policies import Floats, gradients, random_policies
-from fedrl.theory.problem import checked, checked_transitions
+from fedrl.errors import FedrlError
+from fedrl.tabular import checks
+from fedrl.theory.policies import (
+    Floats,
+    Problem,
+    checked,
+    gradients,
+    random_policies,
+    values,
+)
+
+# Rounding of the solves, relative to the largest value.
+ROUNDING = 1e-10
 
 
 def kappa1(P: ArrayLike) -> float:
@@ -14,7 +25,9 @@ def kappa1(P: ArrayLike) -> float:
 
     The sum is convex in pi(.|s), so its maximum sits at a single action.
     """
-    each = checked_transitions(P)
+    each = checks.transitions("P", P)[0]
+    if np.ndim(P) != 4:
+        raise FedrlError(f"P must have shape (n, S, A, S), got {np.shape(P)}")
     return float(np.abs(each - each.mean(axis=0)).sum(axis=(0, 3)).max())
 
 
@@ -56,11 +69,10 @@ def kappa2(
             moves = np.repeat(policies[:, None], A, axis=1)
             moves[:, :, s] += length[:, None, None] * (corners - policies[:, None, s])
             moved = dissimilarity(moves, *problem)
-            which = moved.argmax(axis=1)
-            value = moved[np.arange(starts), which]
-            better = value > improved
-            chosen = np.where(better[:, None, None], moves[np.arange(starts), which], chosen)
-            improved = np.maximum(improved, value)
+            best_moves = moves[np.arange(starts), moved.argmax(axis=1)]
+            better = moved.max(axis=1) > improved
+            chosen = np.where(better[:, None, None], best_moves, chosen)
+            improved = np.maximum(improved, moved.max(axis=1))
         length = np.where(improved > best, length, length / 2)
         policies, best = chosen, improved
         if length.max() < 1e-3:
@@ -104,3 +116,33 @@ def smoothness(R: ArrayLike, gamma: float) -> float:
     rewards = np.asarray(R, dtype=float)
     span = rewards.max() - rewards.min()
     return float(2 * gamma * rewards.shape[-1] * span / (1 - gamma) ** 3)
+
+
+class LemmaCheck(NamedTuple):
+    """What sampled policies say."""
+
+    policies: int
+    violations_of_lemma1: float  # share of policies with mean_i V_i(s) < V_I(s) in some state
+    worst_violation: float  # the largest V_I(s) - mean_i V_i(s); <= 0 if there is none
+    policy: Floats  # the policy of the worst violation
+    state: int  # and its state
+    largest_difference: float  # max |mean_i V_i(s) - V_I(s)|, which Lemma 2 bounds
+
+
+def check_lemmas(problem: Problem, *, policies: int = 500, seed: int = 0) -> LemmaCheck:
+    """Compare mean_i V_i^pi with V_I^pi in every state, for random policies."""
+    P, R, gamma, _ = problem
+    sampled = random_policies(np.random.default_rng(seed), policies, *R.shape)
+    real = values(sampled, P, R, gamma).mean(axis=1)
+    imaginary = values(sampled, P.mean(axis=0)[None], R, gamma)[:, 0]
+    excess = imaginary - real
+    noise = ROUNDING * (1 + np.abs(imaginary).max())
+    worst = np.unravel_index(excess.argmax(), excess.shape)
+    return LemmaCheck(
+        policies,
+        float((excess.max(axis=1) > noise).mean()),
+        float(excess.max()),
+        sampled[worst[0]],
+        int(worst[1]),
+        float(np.abs(excess).max()),
+    )

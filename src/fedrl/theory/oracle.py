@@ -12,14 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedrl.theory.policies import (
     Floats,
+    Problem,
+    checked,
     gradients,
     objectives,
     optimal,
     project,
+    q_values,
     random_policies,
     values,
 )
-from fedrl.theory.problem import Problem, checked
 
 # Deterministic policies are enumerated up to this many.
 ENUMERABLE = 50_000
@@ -123,9 +125,9 @@ def _best_deterministic(problem: Problem, actions: NDArray[np.int64]) -> tuple[F
 def _ascend(policies: Floats, problem: Problem, steps: int = 400) -> tuple[Floats, Floats]:
     """Projected gradient ascent from each policy; a step that does not help is taken back."""
     value = objectives(policies, *problem)
-    length = np.full(len(policies), 1.0)
-    slope = gradients(policies, *problem).mean(axis=-3)
+    length = np.ones(len(policies))
     for _ in range(steps):
+        slope = gradients(policies, *problem).mean(axis=-3)
         norm = np.sqrt((slope**2).sum(axis=(1, 2), keepdims=True)) + 1e-300
         trial = project(policies + length[:, None, None] * slope / norm)
         reached = objectives(trial, *problem)
@@ -135,7 +137,6 @@ def _ascend(policies: Floats, problem: Problem, steps: int = 400) -> tuple[Float
         length = np.where(better, length * 1.5, length / 2)
         if length.max() < 1e-9:
             break
-        slope = gradients(policies, *problem).mean(axis=-3)
     return policies, value
 
 
@@ -165,7 +166,7 @@ def _bound_boxes(
     policies = _best_in_box(rewards, low[:, None], high[:, None])
     for _ in range(iterations):
         V = np.stack([values(policies[:, i], P[i : i + 1], R, gamma)[:, 0] for i in range(n)], 1)
-        Q = R + gamma * np.einsum("nsat,bnt->bnsa", P, V)
+        Q = q_values(V, P, R, gamma)
         greedy = _best_in_box(Q, low[:, None], high[:, None])
         error = ((greedy * Q).sum(axis=-1) - V).max(axis=-1)
         if error.max() <= 1e-11 * (1 + np.abs(V).max()):
@@ -193,10 +194,11 @@ def _tighten(
                 dropped = True
                 continue
             s, a = _where_they_disagree(each, low_box, high_box)
-            middle = (low_box[s, a] + high_box[s, a]) / 2
             # The half of the box with less of the action, and the half with more.
-            lows += [low_box, _with(low_box, s, a, middle)]
-            highs += [_with(high_box, s, a, middle), high_box]
+            less, more = high_box.copy(), low_box.copy()
+            less[s, a] = more[s, a] = (low_box[s, a] + high_box[s, a]) / 2
+            lows += [low_box, more]
+            highs += [less, high_box]
         if not lows:
             break
         low, high = np.array(lows), np.array(highs)
@@ -221,9 +223,3 @@ def _where_they_disagree(each: Floats, low: Floats, high: Floats) -> tuple[int, 
         apart = high - low
     s, a = np.unravel_index(apart.argmax(), apart.shape)
     return int(s), int(a)
-
-
-def _with(box: Floats, s: int, a: int, value: float) -> Floats:
-    changed = box.copy()
-    changed[s, a] = value
-    return changed

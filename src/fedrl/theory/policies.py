@@ -1,12 +1,42 @@
-"""Exact values of batches of policies, in plain NumPy: small problems, clarity first.
+"""A problem, and exact values of batches of policies in it, in plain NumPy: clarity first.
 
 Shapes: P (n, S, A, S), R (S, A), policies (..., S, A).
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from fedrl import arguments
+from fedrl.errors import FedrlError
+from fedrl.tabular import checks
 
 Floats = NDArray[np.float64]
+
+
+class Problem(NamedTuple):
+    """n environments with one reward table."""
+
+    P: Floats  # (n, S, A, S)
+    R: Floats  # (S, A)
+    gamma: float
+    d0: Floats  # (S,)
+
+
+def checked(P: ArrayLike, R: ArrayLike, gamma: float, d0: ArrayLike | None = None) -> Problem:
+    """The problem, or a FedrlError that names the argument."""
+    arrays, seed_axis = checks.problems(P, R, d0)
+    if seed_axis:
+        raise FedrlError("P, R and d0 must not have a seeds axis here: give one problem at a time")
+    only_P, only_R, only_d0 = (np.asarray(x)[0] for x in arrays[:3])
+    return Problem(only_P, only_R, arguments.discount(gamma), only_d0)
+
+
+def normalised(problem: Problem) -> Problem:
+    """The same problem with rewards in [0, 1]; the order of policies is unchanged."""
+    low, span = problem.R.min(), np.ptp(problem.R)
+    return problem._replace(R=(problem.R - low) / (span if span > 0 else 1.0))
 
 
 def systems(policies: Floats, P: Floats, gamma: float) -> Floats:
@@ -25,6 +55,12 @@ def values(policies: Floats, P: Floats, R: Floats, gamma: float) -> Floats:
     return V
 
 
+def q_values(V: Floats, P: Floats, R: Floats, gamma: float) -> Floats:
+    """R(s, a) + gamma sum_s' P_i(s' | s, a) V_i(s') of values (..., n, S), (..., n, S, A)."""
+    Q: Floats = R + gamma * np.einsum("nsat,...nt->...nsa", P, V)
+    return Q
+
+
 def objectives(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) -> Floats:
     """g_d0(pi): mean over environments, (...)."""
     mean: Floats = (values(policies, P, R, gamma) @ d0).mean(axis=-1)
@@ -37,15 +73,8 @@ def gradients(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) 
     M = systems(policies, P, gamma)
     right = np.broadcast_to(d0[:, None], (*M.shape[:-1], 1))
     visits = np.linalg.solve(np.swapaxes(M, -1, -2), right)[..., 0]
-    Q = R + gamma * np.einsum("nsat,...nt->...nsa", P, V)
-    slopes: Floats = visits[..., None] * Q
+    slopes: Floats = visits[..., None] * q_values(V, P, R, gamma)
     return slopes
-
-
-def own_gradients(policies: Floats, P: Floats, R: Floats, gamma: float, d0: Floats) -> Floats:
-    """grad g_d0,i(pi_i) of agent i's own policy in its own environment, (n, S, A)."""
-    pairs = zip(policies, P, strict=True)
-    return np.stack([gradients(policy, own[None], R, gamma, d0)[0] for policy, own in pairs])
 
 
 def project(v: Floats) -> Floats:

@@ -24,6 +24,25 @@ class Eliminated(NamedTuple):
     corner: jax.Array | None
     """- d M^-1 r."""
 
+    def quadratic_form(self) -> jax.Array:
+        """d M^-1 r, (lanes,)."""
+        assert self.corner is not None
+        return -self.corner
+
+    def solve(self, *, both: bool) -> tuple[jax.Array, ...]:
+        """x with M x = r and, if `both`, y with y M = d; each (S, lanes)."""
+        solved: list[jax.Array] = []
+        each = zip(self.inverse_pivots, self.rows, self.columns, strict=True)
+        for inverse, row, column in reversed(list(each)):
+            # Both at once: each for itself takes more than twice as long.
+            factors = jnp.stack([row, column * inverse] if both else [row])
+            unknown = factors[:, -1]
+            for i in range(len(row) - 1):
+                unknown = unknown - factors[:, i] * solved[-1 - i]
+            solved.append(unknown)
+        x = jnp.stack(solved[::-1], axis=1)
+        return tuple(x[i] for i in range(len(x)))
+
 
 def eliminate(
     entries: jax.Array, places: Integers, bandwidth: int, r: jax.Array, d: jax.Array | None
@@ -57,24 +76,3 @@ def eliminate(
             window = jnp.concatenate([window[:inside], below, window[inside:]])
             end += 1
     return found if d is None else found._replace(corner=window[0, 0])
-
-
-def quadratic_form(eliminated: Eliminated) -> jax.Array:
-    """d M^-1 r, (lanes,)."""
-    assert eliminated.corner is not None
-    return -eliminated.corner
-
-
-def back_substitute(eliminated: Eliminated) -> tuple[jax.Array, jax.Array | None]:
-    """x with M x = r, and y with y M = d if there is a d; each (S, lanes)."""
-    inverse_pivots, rows, columns, corner = eliminated
-    solved: list[jax.Array] = []
-    for inverse, row, column in zip(*map(reversed, (inverse_pivots, rows, columns)), strict=True):
-        # Both at once: each for itself takes more than twice as long.
-        factors = jnp.stack([row] if corner is None else [row, column * inverse])
-        unknown = factors[:, -1]
-        for i in range(len(row) - 1):
-            unknown = unknown - factors[:, i] * solved[-1 - i]
-        solved.append(unknown)
-    x = jnp.stack(solved[::-1], axis=1)
-    return x[0], None if corner is None else x[1]

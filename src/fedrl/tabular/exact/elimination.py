@@ -22,20 +22,35 @@ class Eliminated(NamedTuple):
     """
 
     table: jax.Array  # (S + 1, S + 1, lanes)
-    inverse_pivots: tuple[jax.Array, ...]  # S of shape (lanes,)
+    inverse_pivots: list[jax.Array]  # S of shape (lanes,)
+
+    def quadratic_form(self) -> jax.Array:
+        """d M^-1 r, (lanes,): elimination leaves its negative in the corner."""
+        return -self.table[-1, -1]
+
+    def solve(self, *, both: bool) -> tuple[jax.Array, ...]:
+        """x with M x = r and, if `both`, y with y M = d; each (S, lanes)."""
+        table, inverse_pivots = self
+        size = len(inverse_pivots)
+        halves = [table[:size, size], table[size, :size]] if both else [table[:size, size]]
+        unknowns = jnp.stack(halves)
+        for k in reversed(range(size)):
+            solved = unknowns[:, k] * inverse_pivots[k]
+            update = solved[:, None]
+            if k:
+                columns = jnp.stack([table[:k, k], table[k, :k]][: len(halves)])
+                remaining = unknowns[:, :k] - columns * solved[:, None]
+                update = jnp.concatenate([remaining, update], axis=1)
+            unknowns = lax.dynamic_update_slice(unknowns, update, (0, 0, 0))
+        return tuple(unknowns[i] for i in range(len(halves)))
 
 
 def eliminate(M: jax.Array, r: jax.Array, d: jax.Array) -> Eliminated:
     """Forward elimination of `M` (S, S, lanes) bordered by `r` and `d` (S, lanes)."""
     size = M.shape[0]
     corner = jnp.zeros_like(d[:1])
-    table = jnp.concatenate(
-        [
-            jnp.concatenate([M, r[:, None]], axis=1),
-            jnp.concatenate([d, corner], axis=0)[None],
-        ],
-        axis=0,
-    )
+    above = jnp.concatenate([M, r[:, None]], axis=1)
+    table = jnp.concatenate([above, jnp.concatenate([d, corner])[None]])
     inverse_pivots = []
     for k in range(size):
         inverse = 1.0 / table[k, k]
@@ -44,41 +59,27 @@ def eliminate(M: jax.Array, r: jax.Array, d: jax.Array) -> Eliminated:
         # Written in place: twice as fast on a CPU as a new, smaller table in every step.
         table = lax.dynamic_update_slice(table, update, (k + 1, k + 1, 0))
         inverse_pivots.append(inverse)
-    return Eliminated(table, tuple(inverse_pivots))
+    return Eliminated(table, inverse_pivots)
 
 
-def quadratic_form(eliminated: Eliminated) -> jax.Array:
-    """d M^-1 r, (lanes,): elimination leaves its negative in the corner."""
-    return -eliminated.table[-1, -1]
+class ForLibrary(NamedTuple):
+    """The same system for LAPACK: too large to unroll."""
 
+    M: jax.Array
+    r: jax.Array
+    d: jax.Array
 
-def back_substitute(eliminated: Eliminated, *, both: bool) -> tuple[jax.Array, jax.Array | None]:
-    """x with M x = r and, if `both`, y with y M = d; each (S, lanes)."""
-    table, inverse_pivots = eliminated
-    size = len(inverse_pivots)
-    halves = [table[:size, size], table[size, :size]] if both else [table[:size, size]]
-    unknowns = jnp.stack(halves)
-    for k in reversed(range(size)):
-        solved = unknowns[:, k] * inverse_pivots[k]
-        update = solved[:, None]
-        if k:
-            columns = jnp.stack([table[:k, k], table[k, :k]][: len(halves)])
-            remaining = unknowns[:, :k] - columns * solved[:, None]
-            update = jnp.concatenate([remaining, update], axis=1)
-        unknowns = lax.dynamic_update_slice(unknowns, update, (0, 0, 0))
-    return unknowns[0], unknowns[1] if both else None
+    def quadratic_form(self) -> jax.Array:
+        """d M^-1 r, (lanes,)."""
+        return jnp.sum(self.d * self.solve(both=False)[0], axis=0)
 
+    def solve(self, *, both: bool) -> tuple[jax.Array, ...]:
+        """x with M x = r and, if `both`, y with y M = d; each (S, lanes)."""
 
-def library_solve(
-    M: jax.Array, r: jax.Array, d: jax.Array, *, both: bool
-) -> tuple[jax.Array, jax.Array | None]:
-    """The same as eliminate and back_substitute, by LAPACK, for matrices too large to unroll."""
+        def one_lane(M: jax.Array, r: jax.Array, d: jax.Array) -> tuple[jax.Array, ...]:
+            factors = jax.scipy.linalg.lu_factor(M)
+            x = jax.scipy.linalg.lu_solve(factors, r)
+            return (x, jax.scipy.linalg.lu_solve(factors, d, trans=1)) if both else (x,)
 
-    def one_lane(M: jax.Array, r: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:
-        factors = jax.scipy.linalg.lu_factor(M)
-        x = jax.scipy.linalg.lu_solve(factors, r)
-        y = jax.scipy.linalg.lu_solve(factors, d, trans=1) if both else d
-        return x, y
-
-    x, y = jax.vmap(one_lane, in_axes=-1, out_axes=-1)(M, r, d)
-    return x, y if both else None
+        solved: tuple[jax.Array, ...] = jax.vmap(one_lane, in_axes=-1, out_axes=-1)(*self)
+        return solved

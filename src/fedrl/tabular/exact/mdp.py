@@ -12,13 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedrl.tabular.exact import banded
-from fedrl.tabular.exact.elimination import (
-    UNROLL_LIMIT,
-    back_substitute,
-    eliminate,
-    library_solve,
-    quadratic_form,
-)
+from fedrl.tabular.exact.elimination import UNROLL_LIMIT, Eliminated, ForLibrary, eliminate
 from fedrl.tabular.exact.sparsity import Sparsity
 
 
@@ -77,14 +71,6 @@ def _sum_over_actions(policy: jax.Array, x: jax.Array) -> jax.Array:
     return reduce(add, (weights[:, a] * x[:, a] for a in range(x.shape[1])))
 
 
-def _matrix(mdps: MDPs, policy: jax.Array) -> jax.Array:
-    """I - gamma P^pi, (S, S, lanes)."""
-    if mdps.sparsity is not None:
-        return _entries(mdps, policy, mdps.sparsity)[mdps.sparsity.places]
-    identity = jnp.eye(mdps.P.shape[0])[:, :, None]
-    return identity - mdps.gamma * _sum_over_actions(policy, mdps.P)
-
-
 def _entries(mdps: MDPs, policy: jax.Array, sparsity: Sparsity) -> jax.Array:
     """The entries of I - gamma P^pi, and a zero after them, (entries + 1, lanes)."""
     rows, columns = sparsity.entries.T
@@ -101,49 +87,35 @@ def _entries(mdps: MDPs, policy: jax.Array, sparsity: Sparsity) -> jax.Array:
     return jnp.concatenate([found, jnp.zeros_like(found[:1])])
 
 
-def _solve(mdps: MDPs, policy: jax.Array, *, both: bool) -> tuple[jax.Array, jax.Array | None]:
+def _system(
+    mdps: MDPs, policy: jax.Array, *, starts: bool = True
+) -> Eliminated | banded.Eliminated | ForLibrary:
+    """M = I - gamma P^pi, ready for V = M^-1 R^pi and, with `starts`, for what begins with d0."""
+    sparsity, states = mdps.sparsity, mdps.P.shape[0]
     r = _sum_over_actions(policy, mdps.R)
-    if narrow := _narrow(mdps.sparsity):
-        d = mdps.d0 if both else None
-        return banded.back_substitute(
-            banded.eliminate(_entries(mdps, policy, narrow), narrow.places, narrow.bandwidth, r, d)
-        )
-    M = _matrix(mdps, policy)
-    if M.shape[0] > UNROLL_LIMIT:
-        return library_solve(M, r, mdps.d0, both=both)
-    return back_substitute(eliminate(M, r, mdps.d0), both=both)
-
-
-def _narrow(sparsity: Sparsity | None) -> Sparsity | None:
-    """A sparsity of which most of a matrix is outside of its band."""
-    if sparsity is None or 2 * sparsity.bandwidth >= sparsity.states:
-        return None
-    return sparsity
+    if sparsity is None:
+        identity = jnp.eye(states)[:, :, None]
+        M = identity - mdps.gamma * _sum_over_actions(policy, mdps.P)
+    else:
+        entries = _entries(mdps, policy, sparsity)
+        if 2 * sparsity.bandwidth < states:  # most of M is outside of its band
+            d = mdps.d0 if starts else None
+            return banded.eliminate(entries, sparsity.places, sparsity.bandwidth, r, d)
+        M = entries[sparsity.places]
+    return (ForLibrary if states > UNROLL_LIMIT else eliminate)(M, r, mdps.d0)
 
 
 def objective(mdps: MDPs, policy: jax.Array) -> jax.Array:
     """g_d0(pi) = d0 (I - gamma P^pi)^-1 R^pi in each lane."""
-    r = _sum_over_actions(policy, mdps.R)
-    if narrow := _narrow(mdps.sparsity):
-        entries = _entries(mdps, policy, narrow)
-        return banded.quadratic_form(
-            banded.eliminate(entries, narrow.places, narrow.bandwidth, r, mdps.d0)
-        )
-    M = _matrix(mdps, policy)
-    if M.shape[0] > UNROLL_LIMIT:
-        V, _ = library_solve(M, r, mdps.d0, both=False)
-        return jnp.sum(mdps.d0 * V, axis=0)
-    return quadratic_form(eliminate(M, r, mdps.d0))
+    return _system(mdps, policy).quadratic_form()
 
 
 def values(mdps: MDPs, policy: jax.Array) -> jax.Array:
     """V^pi (S, lanes)."""
-    V, _ = _solve(mdps, policy, both=False)
-    return V
+    return _system(mdps, policy, starts=False).solve(both=False)[0]
 
 
 def values_and_visits(mdps: MDPs, policy: jax.Array) -> tuple[jax.Array, jax.Array]:
     """V^pi and the discounted visits d0 (I - gamma P^pi)^-1 = d_pi / (1 - gamma); (S, lanes)."""
-    V, visits = _solve(mdps, policy, both=True)
-    assert visits is not None
+    V, visits = _system(mdps, policy).solve(both=True)
     return V, visits

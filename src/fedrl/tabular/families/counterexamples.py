@@ -1,12 +1,14 @@
 """Small problems on which statements about federated RL fail, or just hold."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedrl.arguments import Check, whole, within
 from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.tabular.families.tabular_family import Floats, GraphFamily
@@ -65,14 +67,10 @@ def _deterministic(next_states: list[list[list[int]]]) -> Floats:
 class StartMatters(Counterexample):
     """Theorem 1: the best policy from s0 is not the best from s1."""
 
-    leak: float = 0.0
+    leak: Annotated[float, within("a probability in [0, 0.5)", lambda x: 0 <= x < 0.5)] = 0.0
     """Probability tau of ending up in the other state: then all states reach each other."""
 
     name: ClassVar[str] = "start-matters"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.leak < 0.5:
-            raise FedrlError(f"leak must be a probability in [0, 0.5), got {self.leak!r}")
 
     def matrices(self) -> tuple[Floats, Floats]:
         # s0: a0 stays and pays 10, a1 pays 1000; s1: a0 stays, a1 costs 1.
@@ -122,14 +120,10 @@ class Doors(Counterexample):
     finds one door of n, a random one finds them all.
     """
 
-    doors: int = 2
+    doors: Annotated[int, Check(partial(whole, smallest=2))] = 2
     """Environments, and actions."""
 
     name: ClassVar[str] = "doors"
-
-    def __post_init__(self) -> None:
-        if self.doors < 2:
-            raise FedrlError(f"doors must be at least 2, got {self.doors!r}")
 
     def matrices(self) -> tuple[Floats, Floats]:
         corridor, room = 0, 1

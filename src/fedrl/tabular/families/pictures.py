@@ -17,13 +17,13 @@ START, CLIFF, GOAL, FREE = "#cfe3f5", "#d9a5a0", "#b9dcb4", "#ffffff"
 INK, FAINT = "#1f2933", "#9aa5b1"
 
 
-def _axes(ax: "Axes | None", size: tuple[float, float]) -> "Axes":
+def _axes(ax: "Axes | None", size: tuple[float, float], **limits: tuple[float, float]) -> "Axes":
     if ax is None:
         from matplotlib.figure import Figure
 
         # A figure of its own, without pyplot: nothing to close, no display needed.
         ax = Figure(figsize=size, layout="constrained").add_subplot()
-    ax.set_aspect("equal")
+    ax.set(aspect="equal", **limits)
     ax.set_axis_off()
     return ax
 
@@ -33,9 +33,9 @@ def _check_policy(policy: "Floats | None", states: int, actions: int) -> None:
         raise FedrlError(f"policy must have shape ({states}, {actions}), got {np.shape(policy)}")
 
 
-def _arrow(ax: "Axes", start: Sequence[float], end: Sequence[float], **style: Any) -> None:
+def _arrow(ax: "Axes", start: "Floats", end: "Floats", **style: Any) -> None:
     look = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0} | style
-    ax.annotate("", xytext=(start[0], start[1]), xy=(end[0], end[1]), arrowprops=look)
+    ax.annotate("", xytext=tuple(start), xy=tuple(end), arrowprops=look)
 
 
 def draw_grid(
@@ -48,23 +48,21 @@ def draw_grid(
     from matplotlib.patches import Rectangle
 
     _check_policy(policy, family.states, family.actions)
-    ax = _axes(ax, (family.width, family.height))
+    width, height = family.width, family.height
+    ax = _axes(ax, (width, height), xlim=(-0.05, width + 0.05), ylim=(-0.05, height + 0.05))
     kinds = dict.fromkeys(family.cliff, (CLIFF, "cliff"))
     kinds |= {0: (START, "start"), family.goal: (GOAL, "goal")}
     for s in range(family.states):
-        y, x = divmod(s, family.width)
-        kind = kinds.get(s, (FREE, ""))
-        ax.add_patch(Rectangle((x, y), 1, 1, facecolor=kind[0], edgecolor=FAINT))
-        ax.text(x + 0.5, y + 0.05, kind[1], ha="center", va="bottom", fontsize=7, color=INK)
+        y, x = divmod(s, width)
+        colour, label = kinds.get(s, (FREE, ""))
+        ax.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor=FAINT))
+        ax.text(x + 0.5, y + 0.05, label, ha="center", va="bottom", fontsize=7, color=INK)
         if policy is None or s == family.goal or s in family.cliff:
             continue  # all actions are the same there
         for (dx, dy), probability in zip(moves, policy[s], strict=True):
             if probability > 0.01:
-                length = 0.4 * probability
-                tip = x + 0.5 + length * dx, y + 0.5 + length * dy
-                _arrow(ax, (x + 0.5, y + 0.5), tip)
-    ax.set_xlim(-0.05, family.width + 0.05)
-    ax.set_ylim(-0.05, family.height + 0.05)
+                middle, length = np.array([x + 0.5, y + 0.5]), 0.4 * probability
+                _arrow(ax, middle, middle + length * np.array([dx, dy]))
     return ax
 
 
@@ -78,31 +76,24 @@ def draw_graph(P: "Floats", policy: "Floats | None", ax: "Axes | None") -> "Axes
     _check_policy(policy, states, actions)
     chosen = np.full((states, actions), 1 / actions) if policy is None else np.asarray(policy)
     flow = np.einsum("sa,sat->st", chosen, P)
-    ax = _axes(ax, (5, 5))
+    ax = _axes(ax, (5, 5), xlim=(-1.45, 1.45), ylim=(-1.45, 1.45))
     angle = np.pi / 2 - 2 * np.pi * np.arange(states) / states
     places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    for s in range(states):
-        for t in range(states):
-            if flow[s, t] < 0.01:
-                continue
-            start, end = places[s], places[t]
-            bend = "arc3,rad=0.18"
-            if s == t:  # a small loop outside the circle
-                side = np.array([-start[1], start[0]]) * 0.09
-                start, end, bend = 1.1 * start - side, 1.1 * start + side, "arc3,rad=1.6"
-            gap = 0 if s == t else 15
-            _arrow(
-                *(ax, start, end),
-                connectionstyle=bend,
-                linewidth=0.3 + 2.7 * flow[s, t],
-                alpha=0.25 + 0.75 * flow[s, t],
-                shrinkA=gap,
-                shrinkB=gap,
-            )
+    for s, t in np.argwhere(flow >= 0.01):
+        start, end, bend, gap = places[s], places[t], 0.18, 15
+        if s == t:  # a small loop outside the circle
+            side = np.array([-start[1], start[0]]) * 0.09
+            start, end, bend, gap = 1.1 * start - side, 1.1 * start + side, 1.6, 0
+        _arrow(
+            *(ax, start, end),
+            connectionstyle=f"arc3,rad={bend}",
+            linewidth=0.3 + 2.7 * flow[s, t],
+            alpha=0.25 + 0.75 * flow[s, t],
+            shrinkA=gap,
+            shrinkB=gap,
+        )
     for s, (x, y) in enumerate(places):
         label = f"$s_{{{s}}}$" if policy is None else f"$s_{{{s}}}$\n$a_{{{chosen[s].argmax()}}}$"
         box = {"boxstyle": "circle,pad=0.35", "facecolor": START, "edgecolor": INK}
         ax.text(x, y, label, ha="center", va="center", fontsize=9, bbox=box)
-    ax.set_xlim(-1.45, 1.45)
-    ax.set_ylim(-1.45, 1.45)
     return ax

@@ -1,13 +1,14 @@
 """RandomMDPs: random transition matrices, one random reward table."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.arguments import discount, probability, whole
+from fedrl.arguments import BelowOne, Check, Probability, Whole, whole
 from fedrl.tabular.families.tabular_family import Floats, GraphFamily
 
 
@@ -15,25 +16,18 @@ from fedrl.tabular.families.tabular_family import Floats, GraphFamily
 class RandomMDPs(GraphFamily):
     """Random sparse transitions; rewards U[0, 1] per state and action."""
 
-    states: int = 5
+    states: Annotated[int, Check(partial(whole, smallest=2))] = 5
     """Number of states."""
-    actions: int = 5
+    actions: Whole = 5
     """Number of actions."""
-    gamma: float = 0.9
+    gamma: BelowOne = 0.9
     """Discount factor."""
-    sparsity: float = 0.2
+    sparsity: Probability = 0.2
     """Probability that a transition is possible in an independent environment."""
-    centre_sparsity: float = 0.5
+    centre_sparsity: Probability = 0.5
     """The same in P_0 of the noisy copies, whose noise lives on the other transitions."""
 
     name: ClassVar[str] = "random-mdps"
-
-    def __post_init__(self) -> None:
-        whole("states", self.states, smallest=2)
-        whole("actions", self.actions)
-        discount(self.gamma)
-        probability("sparsity", self.sparsity)
-        probability("centre_sparsity", self.centre_sparsity)
 
     def d0(self) -> Floats:
         return np.full(self.states, 1.0 / self.states)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrl.arguments import number, whole
+from fedrl.arguments import check_fields, number, whole
 from fedrl.keys import Purpose, replicate_keys
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class TabularFamily(ABC):
     gamma: float
     agents: int = 5
 
+    def __post_init__(self) -> None:
+        check_fields(self, "")
+
     @property
     @abstractmethod
     def states(self) -> int: ...
@@ -92,18 +95,13 @@ class TabularFamily(ABC):
     def draw(self, policy: Floats | None = None, *, ax: "Axes | None" = None) -> "Axes":
         """A picture of an environment, with arrows for a policy (S, A)."""
 
-    def noisy_copies(self, key: jax.Array, n: int, kappa: jax.Array) -> jax.Array:
-        """P_0 and n - 1 copies kappa P_k + (1 - kappa) P_0 of it, (n, S, A, S)."""
-        centre, noise = self.centre_and_noise(key, n - 1)
-        return jnp.concatenate([centre[None], kappa * noise + (1.0 - kappa) * centre])
-
     @partial(jax.jit, static_argnums=(0, 3, 5))
     def draws(
         self,
         seed: int | jax.Array,
         replicates: jax.Array,
         agents: int,
-        kappa: jax.Array | None,
+        kappa: float | None,
         held_out: int,
     ) -> Draw:
         """The environments of each replicate, as one compiled program.
@@ -117,8 +115,9 @@ class TabularFamily(ABC):
             if kappa is None:
                 P, centre = self.environments(training, agents), None
             else:
-                P = self.noisy_copies(training, agents, kappa)
-                centre = P[:1]
+                centre, noise = self.centre_and_noise(training, agents - 1)
+                centre = centre[None]
+                P = jnp.concatenate([centre, kappa * noise + (1.0 - kappa) * centre])
             others = self.environments(new, held_out) if held_out else None
             return Draw(P, self.rewards(rewards), centre, others)
 
@@ -152,17 +151,11 @@ class TabularFamily(ABC):
         held_out = whole("held_out", held_out, smallest=0)
         first_seed = whole("first_seed", first_seed, smallest=0)
         if kappa is not None:
-            number("kappa", kappa, "a number in [0, 1] or None", lambda x: 0 <= x <= 1)
+            kappa = number("kappa", kappa, "a number in [0, 1] or None", lambda x: 0 <= x <= 1)
         with jax.enable_x64(True):
-            mixing = None if kappa is None else jnp.float64(kappa)
-            batches = [
-                self.draws(
-                    seed,
-                    jnp.arange(start, start + BATCH, dtype=jnp.uint32),
-                    *(agents, mixing, held_out),
-                )
-                for start in range(first_seed, first_seed + seeds, BATCH)
-            ]
+            starts = range(first_seed, first_seed + seeds, BATCH)
+            numbers = [jnp.arange(start, start + BATCH, dtype=jnp.uint32) for start in starts]
+            batches = [self.draws(seed, batch, agents, kappa, held_out) for batch in numbers]
             drawn = jax.tree.map(lambda *parts: np.concatenate(parts)[:seeds], *batches)
         return Task(drawn.P, drawn.R, self.gamma, self.d0(), drawn.centre, drawn.held_out)
 

@@ -1,13 +1,14 @@
 """WindyCliffs: a cliff walk in wind from the north, whose strength differs."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.arguments import discount, number, whole
+from fedrl.arguments import BelowOne, Check, Whole, number, whole
 from fedrl.errors import FedrlError
 from fedrl.tabular.families.pictures import draw_grid
 from fedrl.tabular.families.tabular_family import Booleans, Floats, TabularFamily
@@ -24,6 +25,9 @@ def _wind(name: str, value: object) -> float:
     return number(name, value, "in [0, 3], since theta / 3 is a probability", lambda x: 0 <= x <= 3)
 
 
+Wind = Annotated[float, Check(_wind)]
+
+
 @dataclass(frozen=True)
 class WindyCliffs(TabularFamily):
     """A grid with a cliff along the bottom row, between the start (0, 0) and the goal.
@@ -33,28 +37,24 @@ class WindyCliffs(TabularFamily):
     goes on.
     """
 
-    width: int = 4
+    width: Annotated[int, Check(partial(whole, smallest=2))] = 4
     """Cells in a row."""
-    height: int = 4
+    height: Whole = 4
     """Rows."""
-    gamma: float = 0.95
+    gamma: BelowOne = 0.95
     """Discount factor."""
-    weakest: float = 0.0
+    weakest: Wind = 0.0
     """Smallest wind theta."""
-    strongest: float = 1.0
+    strongest: Wind = 1.0
     """Largest wind theta; in between it is uniform."""
-    centre_wind: float = 0.5
+    centre_wind: Wind = 0.5
     """Wind of P_0, the environment that noisy copies are made of."""
 
     name: ClassVar[str] = "windy-cliffs"
     actions: ClassVar[int] = len(MOVES)
 
     def __post_init__(self) -> None:
-        whole("width", self.width, smallest=2)
-        whole("height", self.height)
-        discount(self.gamma)
-        for name in ("weakest", "strongest", "centre_wind"):
-            _wind(name, getattr(self, name))
+        super().__post_init__()
         if self.weakest > self.strongest:
             raise FedrlError(
                 f"weakest must be at most strongest, got {self.weakest} and {self.strongest}"
