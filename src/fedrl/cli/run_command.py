@@ -169,7 +169,7 @@ def _start_from(name: str, *, allow_code: bool) -> "Experiment":
     from fedrl import catalogue
     from fedrl.errors import FedrlError
     from fedrl.experiment.presets import preset
-    from fedrl.experiment.toml import read_experiment
+    from fedrl.experiment.settings import read_experiment
 
     path = Path(name)
     if path.is_dir():

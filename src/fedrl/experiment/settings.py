@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, field, replace
 from math import inf, isinf
+from pathlib import Path
 from typing import Literal
 
 from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
-from fedrl.experiment.named import Named
 from fedrl.experiment.timing import Timing
+from fedrl.experiment.toml import Named, refuse_tables, settings_from
 from fedrl.families.control_family import MOST_STEPS, ControlFamily
+from fedrl.files import read_text
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learner
 from fedrl.strategies.aggregators import Aggregator, Mean
@@ -218,3 +220,17 @@ class Experiment(Named):
             aggregator=PLAIN.aggregator,
             server_optimizer=PLAIN.server_optimizer,
         )
+
+
+def from_toml(text: str, source: str = "the settings", *, allow_code: bool = False) -> Experiment:
+    """An experiment from TOML; what is not said has its default value.
+
+    `allow_code`: import modules that it names as `module:Class`.
+    """
+    refuse_tables(text, source)
+    return settings_from(Experiment, text, source, allow_code=allow_code)
+
+
+def read_experiment(path: Path, *, allow_code: bool = False) -> Experiment:
+    """The experiment in a file."""
+    return from_toml(read_text(path), str(path), allow_code=allow_code)

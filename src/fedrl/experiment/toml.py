@@ -4,9 +4,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -15,14 +16,26 @@ from fedrl.arguments import number, short
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.files import read_text
 
-if TYPE_CHECKING:
-    from fedrl.experiment.settings import Experiment
-
 # In tables of a union, the field that says which member it is.
 KIND = "kind"
 
-
 Settings = TypeVar("Settings")
+
+
+class Named:
+    """Settings with a name, which their hash tells apart from all others of that name."""
+
+    name: str
+
+    @property
+    def digest(self) -> str:
+        """A short name for exactly these settings."""
+        return sha256(to_toml(self).encode()).hexdigest()[:8]
+
+    @property
+    def directory_name(self) -> str:
+        """What its run directory is called."""
+        return f"{self.name}-{self.digest}"
 
 
 def to_toml(settings: Any) -> str:
@@ -41,18 +54,6 @@ def flat(settings: Any) -> dict[str, bool | int | float | str]:
                 yield f"{prefix}{name}", str(value) if isinstance(value, list) else value
 
     return dict(found(to_table(settings), ""))
-
-
-def from_toml(text: str, source: str = "the settings", *, allow_code: bool = False) -> "Experiment":
-    """An experiment from TOML; what is not said has its default value.
-
-    `allow_code`: import modules that it names as `module:Class`.
-    """
-    # Here, because it needs JAX, and readers of other settings may not.
-    from fedrl.experiment.settings import Experiment
-
-    refuse_tables(text, source)
-    return settings_from(Experiment, text, source, allow_code=allow_code)
 
 
 def table_of(text: str, source: str, *, allow_code: bool = False) -> dict[str, Any]:
@@ -99,11 +100,6 @@ def to_table(settings: Any) -> dict[str, Any]:
 def read_settings(kind: type[Settings], path: Path, *, allow_code: bool = False) -> Settings:
     """The settings in a file."""
     return settings_from(kind, read_text(path), str(path), allow_code=allow_code)
-
-
-def read_experiment(path: Path, *, allow_code: bool = False) -> "Experiment":
-    """The experiment in a file."""
-    return from_toml(read_text(path), str(path), allow_code=allow_code)
 
 
 def about_tables(table: dict[str, Any]) -> bool:
