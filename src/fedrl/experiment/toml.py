@@ -18,6 +18,7 @@ from fedrl.files import read_text
 
 # In tables of a union, the field that says which member it is.
 KIND = "kind"
+IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 Settings = TypeVar("Settings")
 
@@ -169,7 +170,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if kind is float and type(value) is int:
         return number(where, value, "a number that 64 bits can hold", lambda _: True)
     if type(value) is not kind and not (kind is str and isinstance(value, str)):
-        raise FedrlError(f"{where} must be {_in_words(kind)}, got {short(value)}")
+        raise FedrlError(f"{where} must be {IN_WORDS.get(kind, kind.__name__)}, got {short(value)}")
     return value
 
 
@@ -232,8 +233,3 @@ def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _in_words(kind: type) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return words.get(kind, kind.__name__)
