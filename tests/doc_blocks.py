@@ -138,7 +138,7 @@ def check_fragment(text: str) -> None:
     import tomli_w
 
     from fedrl import Experiment
-    from fedrl.experiment.toml import from_toml
+    from fedrl.experiment.settings import from_toml
 
     table = tomllib.loads(text)
     assert set(table) <= {field.name for field in fields(Experiment)}, table

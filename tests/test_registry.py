@@ -14,7 +14,8 @@ from fedrl import catalogue, registry
 from fedrl.cli.main import main
 from fedrl.errors import FedrlError
 from fedrl.experiment.presets import PRESETS, preset
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.settings import from_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.families import CartPoles
 from fedrl.papers.jin2022.cells import TARGETS
 from fedrl.tabular import ALGORITHMS

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError, unknown_name
 
 
@@ -105,6 +106,22 @@ def of_kind(name: str, value: object, *kinds: type) -> object:
     return value
 
 
+def positives(name: str, value: object) -> tuple[float, ...]:
+    """A list of positive numbers."""
+    if not isinstance(value, (tuple, list)):
+        raise FedrlError(f"{name} must be a list of numbers, got {value!r}")
+    return tuple(number(name, x, "a positive number", lambda x: 0 < x < 1e30) for x in value)
+
+
+def one_for_each(name: str, numbers: tuple[float, ...], agents: int) -> None:
+    """Refuse numbers that are not as many as the agents, unless there are none."""
+    if numbers and len(numbers) != agents:
+        raise FedrlError(
+            f"{name} has {count(len(numbers), 'numbers')} for {count(agents, 'agents')}: give one "
+            "for each"
+        )
+
+
 def settle(settings: object, **checked: object) -> None:
     """Put the checked values into a frozen dataclass: plain numbers, so that they can be stored."""
     for name, value in checked.items():
@@ -128,6 +145,7 @@ Whole = Annotated[int, Check(whole)]
 Count = Annotated[int, Check(partial(whole, largest=2**31 - 1))]
 Probability = Annotated[float, Check(probability)]
 StepSize = Annotated[float, within("a number from 1e-30 to 1e30", lambda x: 1e-30 <= x <= 1e30)]
+Positives = Annotated[tuple[float, ...], Check(positives)]
 Positive = Annotated[float, within("a positive number", lambda x: 0 < x < 1e30)]
 NotNegative = Annotated[float, within("a number from 0 to 1e30", lambda x: 0 <= x <= 1e30)]
 BelowOne = Annotated[float, within("a number in [0, 1)", lambda x: 0 <= x < 1)]

@@ -12,7 +12,8 @@ from PIL import Image
 import fedrl
 from fedrl.cli.main import main
 from fedrl.experiment.presets import PRESETS, preset
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.settings import from_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.families import GymnasiumFamily
 from fedrl.strategies import Momentum, Prox
 from fedrl.tabular.experiment import TABULAR_PRESETS

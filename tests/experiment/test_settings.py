@@ -16,9 +16,9 @@ from fedrl.engine import programs
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan, stretch
 from fedrl.experiment.presets import PRESETS, personalised, preset
-from fedrl.experiment.settings import Evaluation, Survives
+from fedrl.experiment.settings import Evaluation, Survives, from_toml
 from fedrl.experiment.timing import Timing
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.families import Acrobots, CartPoles, HalfCheetahs, Hoppers
 from fedrl.learners.ddpg import DDPG
 from fedrl.learners.dqn import DQN

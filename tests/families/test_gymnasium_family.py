@@ -19,8 +19,8 @@ from fedrl.cli.main import main
 from fedrl.engine.agent import NEVER
 from fedrl.engine.evaluation import greedy_returns
 from fedrl.engine.local_engine import LocalEngine
-from fedrl.experiment.settings import Evaluation
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.settings import Evaluation, from_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.families import GymnasiumFamily, Uniform
 from fedrl.families.gymnasium_host import hall
 from fedrl.learners import replay

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fedrl import FedrlError
 from fedrl.engine.footprint import needed_bytes
 from fedrl.experiment.presets import preset
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.settings import from_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.learners import replay
 from fedrl.learners.dqn import DQN
 from fedrl.learners.ppo import PPO

@@ -11,8 +11,7 @@ import pytest
 
 import fedrl
 from fedrl.engine.evaluation import greedy_returns
-from fedrl.experiment.settings import Evaluation
-from fedrl.experiment.toml import read_experiment
+from fedrl.experiment.settings import Evaluation, read_experiment
 from fedrl.keys import Purpose, replicate_key
 from fedrl.progress import Silence
 from fedrl.runs import driver, launch

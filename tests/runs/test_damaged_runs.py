@@ -14,7 +14,8 @@ import pytest
 import fedrl
 from fedrl import FedrlError
 from fedrl.cli.main import main
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.settings import from_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.files import read_arrays, write_arrays, write_atomically
 from fedrl.progress import Silence
 from fedrl.runs import about as about_it

@@ -12,7 +12,8 @@ import fedrl
 from fedrl import FedrlError, registry
 from fedrl.cli.main import main
 from fedrl.errors import CodeNotAllowedError
-from fedrl.experiment.toml import from_toml, read_experiment, to_toml
+from fedrl.experiment.settings import from_toml, read_experiment
+from fedrl.experiment.toml import to_toml
 from fedrl.files import locked
 from fedrl.runs import driver
 from fedrl.runs.pieces import Pieces

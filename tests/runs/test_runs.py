@@ -16,7 +16,7 @@ import fedrl
 from fedrl import FedrlError
 from fedrl.engine import plan
 from fedrl.engine.footprint import needed_bytes
-from fedrl.experiment.toml import read_experiment
+from fedrl.experiment.settings import read_experiment
 from fedrl.keys import Purpose
 from fedrl.progress import Silence
 from fedrl.runs import checkpoint, driver

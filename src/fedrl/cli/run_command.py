@@ -151,7 +151,7 @@ def _own(words: list[str], flag: str) -> tuple[list[str], list[str]]:
 def _start_from(name: str, *, allow_code: bool) -> "Experiment":
     """A preset, or what a file says."""
     from fedrl.experiment.presets import preset
-    from fedrl.experiment.toml import read_experiment
+    from fedrl.experiment.settings import read_experiment
 
     path = Path(name)
     if path.is_dir():

@@ -23,8 +23,8 @@ from fedrl.engine.mesh import Sharded
 from fedrl.engine.plan import Leg
 from fedrl.engine.programs import Record, Start
 from fedrl.errors import FedrlError
-from fedrl.experiment.settings import Experiment
-from fedrl.experiment.toml import from_toml, to_toml
+from fedrl.experiment.settings import Experiment, from_toml
+from fedrl.experiment.toml import to_toml
 from fedrl.files import Array
 
 # Seconds to wait for the other hosts to appear.

@@ -1,15 +1,18 @@
 """An experiment, described completely: same description, same results."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, isinf
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
-from fedrl import arguments
+from fedrl.arguments import AboveZero, Check, Count, check_fields, whole, whole_or_inf
 from fedrl.counting import count
 from fedrl.errors import FedrlError
-from fedrl.experiment.named import Named
 from fedrl.experiment.timing import Timing
+from fedrl.experiment.toml import Named, refuse_tables, settings_from
 from fedrl.families.control_family import MOST_STEPS, ControlFamily
+from fedrl.files import read_text
 from fedrl.learners.dqn import DQN
 from fedrl.learners.learner import Learner
 from fedrl.strategies.aggregators import Aggregator, Mean
@@ -34,27 +37,22 @@ class Survives:
     """Its own target network; otherwise the averaged model becomes the target."""
 
     def __post_init__(self) -> None:
-        names = ("replay", "optimizer", "target")
-        checked = {name: arguments.flag(f"survives.{name}", getattr(self, name)) for name in names}
-        arguments.settle(self, **checked)
+        check_fields(self, "survives")
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """When and how models are evaluated."""
 
-    every: int = 1000
+    every: Annotated[int, Check(whole)] = 1000
     """Training between two evaluations, in the experiment's unit; rounded up to whole rounds."""
-    episodes: int = 5
+    episodes: Annotated[int, Check(whole)] = 5
     """Greedy episodes in each environment."""
     where: Literal["everywhere", "own"] = "everywhere"
     """In all training and held-out environments, or each agent's model in its own one only."""
 
     def __post_init__(self) -> None:
-        arguments.choice("evaluation.where", self.where, ("everywhere", "own"))
-        names = ("every", "episodes")
-        checked = {n: arguments.whole(f"evaluation.{n}", getattr(self, n)) for n in names}
-        arguments.settle(self, **checked)
+        check_fields(self, "evaluation")
 
 
 @dataclass(frozen=True)
@@ -73,17 +71,17 @@ class Experiment(Named):
     """What the server does with the agents' parameters."""
     server_optimizer: ServerOptimizer = field(default_factory=Replace)
     """How the server steps from the model it sent to the next one."""
-    agents: int = 5
+    agents: Count = 5
     """Agents, each with a training environment of its own (N)."""
-    participation: float = 1.0
+    participation: AboveZero = 1.0
     """Share of the agents that take part in a round, drawn anew each time; the others wait."""
-    held_out: int = 20
+    held_out: Annotated[int, Check(partial(whole, smallest=0, largest=MOST_STEPS))] = 20
     """Environments that nobody trains in (M)."""
-    E: float = 100
+    E: Annotated[float, Check(whole_or_inf)] = 100
     """Local updates between two communications; inf: never communicate."""
     unit: Unit = "updates"
     """What E, updates and evaluation.every count."""
-    updates: int = 20_000
+    updates: Count = 20_000
     """Length of the training of each agent."""
     timing: Timing = field(default_factory=Timing)
     """How long agents take on a simulated clock, and whether the server waits for all of them."""
@@ -93,38 +91,17 @@ class Experiment(Named):
     """Whether all agents start from the same random network."""
     evaluation: Evaluation = field(default_factory=Evaluation)
     """When and how models are evaluated."""
-    seeds: int = 16
+    seeds: Count = 16
     """Independent repetitions, each with environments and random numbers of its own."""
-    seed: int = 0
+    seed: Annotated[int, Check(partial(whole, smallest=0, largest=2**32 - 1))] = 0
     """Root of all random numbers."""
 
     def __post_init__(self) -> None:
-        arguments.of_kind("name", self.name, str)
+        check_fields(self, "")
         if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
             raise FedrlError(
                 f"name must consist of letters, digits, '-', '_' and '.', got {self.name!r}"
             )
-        arguments.of_kind("family", self.family, ControlFamily)
-        arguments.of_kind("learner", self.learner, Learner)
-        arguments.of_kind("correction", self.correction, Correction)
-        arguments.of_kind("aggregator", self.aggregator, Aggregator)
-        arguments.of_kind("server_optimizer", self.server_optimizer, ServerOptimizer)
-        arguments.of_kind("timing", self.timing, Timing)
-        arguments.of_kind("survives", self.survives, Survives)
-        arguments.of_kind("evaluation", self.evaluation, Evaluation)
-        counts = ("agents", "updates", "seeds")
-        arguments.settle(
-            self,
-            E=arguments.whole_or_inf("E", self.E),
-            held_out=arguments.whole("held_out", self.held_out, smallest=0, largest=MOST_STEPS),
-            participation=arguments.number(
-                "participation", self.participation, "a number in (0, 1]", lambda x: 0 < x <= 1
-            ),
-            seed=arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1),
-            **{n: arguments.whole(n, getattr(self, n), largest=MOST_STEPS) for n in counts},
-        )
-        arguments.choice("unit", self.unit, ("updates", "episodes"))
-        arguments.choice("initialisation", self.initialisation, ("shared", "per-agent"))
         if not isinf(self.E) and self.updates < self.E:
             raise FedrlError(
                 f"E = {self.E:g} is longer than the training ({count(self.updates, self.unit)}), "
@@ -228,3 +205,17 @@ class Experiment(Named):
             aggregator=PLAIN.aggregator,
             server_optimizer=PLAIN.server_optimizer,
         )
+
+
+def from_toml(text: str, source: str = "the settings", *, allow_code: bool = False) -> Experiment:
+    """An experiment from TOML; what is not said has its default value.
+
+    `allow_code`: import modules that it names as `module:Class`.
+    """
+    refuse_tables(text, source)
+    return settings_from(Experiment, text, source, allow_code=allow_code)
+
+
+def read_experiment(path: Path, *, allow_code: bool = False) -> Experiment:
+    """The experiment in a file."""
+    return from_toml(read_text(path), str(path), allow_code=allow_code)

@@ -4,9 +4,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -15,14 +16,27 @@ from fedrl.arguments import number, short
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.files import read_text
 
-if TYPE_CHECKING:
-    from fedrl.experiment.settings import Experiment
-
 # In tables of a union, the field that says which member it is.
 KIND = "kind"
-
+IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 Settings = TypeVar("Settings")
+
+
+class Named:
+    """Settings with a name, which their hash tells apart from all others of that name."""
+
+    name: str
+
+    @property
+    def digest(self) -> str:
+        """A short name for exactly these settings."""
+        return sha256(to_toml(self).encode()).hexdigest()[:8]
+
+    @property
+    def directory_name(self) -> str:
+        """What its run directory is called."""
+        return f"{self.name}-{self.digest}"
 
 
 def to_toml(settings: Any) -> str:
@@ -41,18 +55,6 @@ def flat(settings: Any) -> dict[str, bool | int | float | str]:
                 yield f"{prefix}{name}", str(value) if isinstance(value, list) else value
 
     return dict(found(to_table(settings), ""))
-
-
-def from_toml(text: str, source: str = "the settings", *, allow_code: bool = False) -> "Experiment":
-    """An experiment from TOML; what is not said has its default value.
-
-    `allow_code`: import modules that it names as `module:Class`.
-    """
-    # Here, because it needs JAX, and readers of other settings may not.
-    from fedrl.experiment.settings import Experiment
-
-    refuse_tables(text, source)
-    return settings_from(Experiment, text, source, allow_code=allow_code)
 
 
 def table_of(text: str, source: str, *, allow_code: bool = False) -> dict[str, Any]:
@@ -99,11 +101,6 @@ def to_table(settings: Any) -> dict[str, Any]:
 def read_settings(kind: type[Settings], path: Path, *, allow_code: bool = False) -> Settings:
     """The settings in a file."""
     return settings_from(kind, read_text(path), str(path), allow_code=allow_code)
-
-
-def read_experiment(path: Path, *, allow_code: bool = False) -> "Experiment":
-    """The experiment in a file."""
-    return from_toml(read_text(path), str(path), allow_code=allow_code)
 
 
 def about_tables(table: dict[str, Any]) -> bool:
@@ -173,7 +170,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if kind is float and type(value) is int:
         return number(where, value, "a number that 64 bits can hold", lambda _: True)
     if type(value) is not kind and not (kind is str and isinstance(value, str)):
-        raise FedrlError(f"{where} must be {_in_words(kind)}, got {short(value)}")
+        raise FedrlError(f"{where} must be {IN_WORDS.get(kind, kind.__name__)}, got {short(value)}")
     return value
 
 
@@ -236,8 +233,3 @@ def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _in_words(kind: type) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return words.get(kind, kind.__name__)

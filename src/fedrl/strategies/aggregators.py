@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl import arguments
-from fedrl.counting import count
-from fedrl.errors import FedrlError
+from fedrl.arguments import Positives, check_fields, one_for_each
 from fedrl.registry import Group
 
 
@@ -38,6 +36,9 @@ class Aggregator(ABC):
     """Whether it is a weighted sum of the offers: all it needs can then be summed on the way."""
     compares_with_before: ClassVar[bool] = False
     """Whether it needs `Communication.before`: agents must then begin with one model."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "aggregator")
 
     def check(self, agents: int, participants: int) -> None:  # noqa: B027 (most need none)
         """Refuse numbers of agents that it cannot work with."""
@@ -86,28 +87,14 @@ class Aggregator(ABC):
 class Mean(Aggregator):
     """The average of the agents; the plain one, as in the paper, unless there are weights."""
 
-    weights: tuple[float, ...] = ()
+    weights: Positives = ()
     """How much each agent counts, one positive number for each; equally unless given."""
 
     name: ClassVar[str] = "mean"
     linear: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.weights, (tuple, list)):
-            raise FedrlError(f"aggregator.weights must be a list of numbers, got {self.weights!r}")
-        positive = "a positive number"
-        weights = tuple(
-            arguments.number("aggregator.weights", w, positive, lambda x: 0 < x < 1e30)
-            for w in self.weights
-        )
-        arguments.settle(self, weights=weights)
-
     def check(self, agents: int, participants: int) -> None:
-        if self.weights and len(self.weights) != agents:
-            raise FedrlError(
-                f"aggregator.weights has {count(len(self.weights), 'numbers')} for "
-                f"{count(agents, 'agents')}: give one for each"
-            )
+        one_for_each("aggregator.weights", self.weights, agents)
 
     def apply(self, stacked: Any, communication: Communication) -> Any:
         if not self.weights:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedrl import arguments
+from fedrl.arguments import NotNegative, check_fields
 from fedrl.registry import Group
 
 
@@ -61,6 +61,9 @@ class Correction(ABC):
     reach: ClassVar[float | None] = None
     """The same for what it adds to offers, in directions of the learner; None: unknown."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "correction")
+
     def init(self, params: Any) -> Any:
         """Memory of an agent with these shared parameters that has not learned yet."""
         return ()
@@ -107,15 +110,10 @@ class NoCorrection(Correction):
 class Prox(Correction):
     """Pull every step towards the model that the server sent (FedProx)."""
 
-    mu: float = 0.1
+    mu: NotNegative = 0.1
     """Strength: direction - mu (theta - theta_server); 0 changes nothing."""
 
     name: ClassVar[str] = "prox"
-
-    def __post_init__(self) -> None:
-        allowed = "a number from 0 to 1e30"
-        mu = arguments.number("correction.mu", self.mu, allowed, lambda x: 0 <= x <= 1e30)
-        arguments.settle(self, mu=mu)
 
     def correct(self, step: Step, memory: Any) -> tuple[Any, Any]:
         def pulled(towards: jax.Array, own: jax.Array, sent: jax.Array) -> jax.Array:
@@ -148,9 +146,6 @@ class ControlVariates(Correction):
     shares: ClassVar[bool] = True
     stretch: ClassVar[float | None] = 3.0
     reach: ClassVar[float | None] = 2.0
-
-    def __post_init__(self) -> None:
-        arguments.choice("correction.refresh", self.refresh, ("path", "model"))
 
     def init(self, params: Any) -> Variate:
         return Variate(_zeros(params), _zeros(params), jnp.int32(0))

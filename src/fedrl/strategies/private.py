@@ -5,17 +5,17 @@ those of the guarantee. The floats of `Private.apply` have gaps that tell the su
 noise, and their seed is public: within one process the same mechanism is only simulated.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, log2
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl import arguments
+from fedrl.arguments import whole, within
 from fedrl.errors import FedrlError
 from fedrl.strategies.aggregators import Aggregator, Communication, squared_norms
 from fedrl.strategies.discrete_gaussian import MOST_BITS, Integers, discrete_gaussian
@@ -35,29 +35,20 @@ MARGIN = 1e-9
 class Private(Aggregator):
     """The average of clipped updates, with noise that hides each of them."""
 
-    clip: float = 1.0
+    # Squares of much smaller or larger ones are lost in 32 bits, and with them the limit.
+    clip: Annotated[float, within("a number from 1e-12 to 1e12", lambda x: 1e-12 <= x <= 1e12)] = (
+        1.0
+    )
     """Largest L2 norm of an agent's update, all parameters together; longer ones are shortened."""
-    noise: float = 1.0
+    noise: Annotated[
+        float, within("0 or a number from 1e-6 to 1e6", lambda x: x == 0 or 1e-6 <= x <= 1e6)
+    ] = 1.0
     """Deviation of the noise on the sum of the updates, in multiples of `clip`; 0 for none."""
-    delta: float = 1e-5
+    delta: Annotated[float, within("a probability between 0 and 1", lambda x: 0 < x < 1)] = 1e-5
     """The probability with which the guarantee may fail; well below one in the number of agents."""
 
     name: ClassVar[str] = "private"
     compares_with_before: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        def number(name: str, allowed: str, test: Callable[[float], bool]) -> float:
-            return arguments.number(f"aggregator.{name}", getattr(self, name), allowed, test)
-
-        arguments.settle(
-            self,
-            # Squares of much smaller or larger ones are lost in 32 bits, and with them the limit.
-            clip=number("clip", "a number from 1e-12 to 1e12", lambda x: 1e-12 <= x <= 1e12),
-            noise=number(
-                "noise", "0 or a number from 1e-6 to 1e6", lambda x: x == 0 or 1e-6 <= x <= 1e6
-            ),
-            delta=number("delta", "a probability between 0 and 1", lambda x: 0 < x < 1),
-        )
 
     def apply(self, stacked: Any, communication: Communication) -> Any:
         before = communication.before
@@ -150,7 +141,7 @@ class Private(Aggregator):
         bound. One communication is rho-zCDP with rho = (sensitivity / deviation) ** 2 / 2 (Canonne,
         Kamath and Steinke, 2020, theorem 14).
         """
-        rounds = arguments.whole("rounds", rounds, smallest=0)
+        rounds = whole("rounds", rounds, smallest=0)
         if not rounds:
             return 0.0
         if not self.noise:

@@ -6,15 +6,17 @@ value where values are ordered, an infinite distance where agents are compared.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from fedrl import arguments
+from fedrl.arguments import Check, whole
 from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.strategies.aggregators import Aggregator, Communication, mean, squared_norms
+
+Agents = Annotated[int, Check(partial(whole, smallest=0))]
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,10 @@ class Median(Aggregator):
 class TrimmedMean(Aggregator):
     """The average of each parameter without its smallest and largest values."""
 
-    trim: int = 1
+    trim: Agents = 1
     """How many values are dropped at each end: as many bad or missing agents do no harm."""
 
     name: ClassVar[str] = "trimmed-mean"
-
-    def __post_init__(self) -> None:
-        arguments.settle(self, trim=arguments.whole("aggregator.trim", self.trim, smallest=0))
 
     def check(self, agents: int, participants: int) -> None:
         if participants <= 2 * self.trim:
@@ -74,19 +73,12 @@ class TrimmedMean(Aggregator):
 class Krum(Aggregator):
     """The agent whose parameters are nearest to its neighbours', or the mean of a few such."""
 
-    byzantine: int = 1
+    byzantine: Agents = 1
     """How many agents may be bad or missing."""
-    keep: int = 1
+    keep: Annotated[int, Check(whole)] = 1
     """Of how many agents, those with the nearest neighbours, the average is taken."""
 
     name: ClassVar[str] = "krum"
-
-    def __post_init__(self) -> None:
-        arguments.settle(
-            self,
-            byzantine=arguments.whole("aggregator.byzantine", self.byzantine, smallest=0),
-            keep=arguments.whole("aggregator.keep", self.keep),
-        )
 
     def check(self, agents: int, participants: int) -> None:
         needed = 2 * self.byzantine + 3

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedrl import arguments
+from fedrl.arguments import BelowOne, StepSize, check_fields
 from fedrl.registry import Group
 
 
@@ -24,6 +24,9 @@ class ServerOptimizer(ABC):
     name: ClassVar[str]
     compares_with_before: ClassVar[bool] = True
     """Whether it needs the model before: agents must then begin with one model."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "server_optimizer")
 
     @property
     @abstractmethod
@@ -64,15 +67,12 @@ class Replace(ServerOptimizer):
 class Momentum(ServerOptimizer):
     """Keep moving in the direction of earlier rounds (FedAvgM)."""
 
-    lr: float = 1.0
+    lr: StepSize = 1.0
     """Step size of the server; 1 takes the agents' average change as it is."""
-    beta: float = 0.9
+    beta: BelowOne = 0.9
     """Share of the velocity that is kept from round to round."""
 
     name: ClassVar[str] = "momentum"
-
-    def __post_init__(self) -> None:
-        arguments.settle(self, lr=_step_size(self.lr), beta=_decay("beta", self.beta))
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -83,28 +83,14 @@ class Momentum(ServerOptimizer):
 class _Adaptive(ServerOptimizer):
     """Settings that Adam and Yogi have in common."""
 
-    lr: float = 1e-2
+    lr: StepSize = 1e-2
     """Step size of the server."""
-    b1: float = 0.9
+    b1: BelowOne = 0.9
     """Decay of the average change."""
-    b2: float = 0.99
+    b2: BelowOne = 0.99
     """Decay of the average squared change."""
-    eps: float = 1e-3
+    eps: StepSize = 1e-3
     """Added to the denominator: smaller changes are not blown up."""
-
-    def __post_init__(self) -> None:
-        arguments.settle(
-            self,
-            lr=_step_size(self.lr),
-            b1=_decay("b1", self.b1),
-            b2=_decay("b2", self.b2),
-            eps=arguments.number(
-                "server_optimizer.eps",
-                self.eps,
-                "a number from 1e-30 to 1e30",
-                lambda x: 1e-30 <= x <= 1e30,
-            ),
-        )
 
 
 @dataclass(frozen=True)
@@ -127,13 +113,3 @@ class Yogi(_Adaptive):
     @property
     def optimizer(self) -> optax.GradientTransformation:
         return optax.yogi(self.lr, self.b1, self.b2, self.eps)
-
-
-def _step_size(lr: float) -> float:
-    allowed = "a number from 1e-30 to 1e30"
-    return arguments.number("server_optimizer.lr", lr, allowed, lambda x: 1e-30 <= x <= 1e30)
-
-
-def _decay(name: str, value: float) -> float:
-    allowed = "a number in [0, 1)"
-    return arguments.number(f"server_optimizer.{name}", value, allowed, lambda x: 0 <= x < 1)

@@ -8,8 +8,8 @@ import numpy as np
 from fedrl import arguments
 from fedrl.counting import count
 from fedrl.errors import FedrlError
-from fedrl.experiment.named import Named
 from fedrl.experiment.timing import Timing
+from fedrl.experiment.toml import Named
 from fedrl.strategies.aggregators import Aggregator, Mean
 from fedrl.strategies.corrections import Correction, NoCorrection
 from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
