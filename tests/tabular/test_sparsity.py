@@ -141,20 +141,20 @@ def test_a_seed_with_a_support_is_the_same_to_the_last_bit_whatever_else_is_run(
 
 def test_drawn_cliffs_are_given_cliffs(rng):
     from fedrl.tabular.learners import ProjPAvg
-    from fedrl.tabular.problems import DrawnProblems, GivenProblems, Problems
+    from fedrl.tabular.problems import Problems, drawn_problems, given_problems
     from fedrl.tabular.replicates import Schedule, run_replicates
 
     family, seeds = WindyCliffs(), 3
-    drawn = DrawnProblems(family, 5, 0.5, seed=0, first=0, replicates=seeds)
+    drawn = drawn_problems(family, 5, 0.5, seed=0, first=0, replicates=seeds)
     task = family.task(seeds=seeds, kappa=0.5)
     d0 = np.broadcast_to(task.d0, (seeds, 16))
-    dense = GivenProblems(Problems(task.P, task.R, d0, held_out=task.centre))
+    dense = given_problems(Problems(task.P, task.R, d0, held_out=task.centre))
     schedule = Schedule(np.full(8, 1e-2), 4)
     one, other = (
         run_replicates(ProjPAvg(), source, schedule, gamma=family.gamma, seed=0)
         for source in (drawn, dense)
     )
-    for ours, theirs in zip(one, other, strict=True):
+    for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
 

@@ -23,7 +23,7 @@ from fedrl.strategies.strategy import ServerState, Strategy
 from fedrl.tabular.exact.mdp import MDPs, objective
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg, TabularLearner
-from fedrl.tabular.replicates import agent_keys, draw_tables
+from fedrl.tabular.replicates import draw_tables, lane_keys
 from fedrl.tabular.rounds import Round, begin, gain_over_plateau, local_phase, offer, receive
 from fedrl.trees import refilled
 
@@ -97,7 +97,7 @@ class TableClient:
 
     def evaluate(self, state: Round, trained: int) -> tuple[Round, dict[str, float]]:
         with jax.enable_x64(True):
-            found = _objective(self.experiment.learner, state.agents.table, self._mdps)
+            found = _objective(self.experiment.learner, state.table, self._mdps)
             return state, {"objective": float(found[0])}
 
     def restore(self, leaves: list[Array]) -> Round | None:
@@ -105,7 +105,8 @@ class TableClient:
 
     @cached_property
     def _keys(self) -> jax.Array:
-        keys = agent_keys(self.experiment.agents, self.experiment.seed, REPLICATE)
+        seed, replicates = jnp.uint32(self.experiment.seed), jnp.array([REPLICATE], jnp.uint32)
+        keys: jax.Array = lane_keys(self.experiment.agents, seed, replicates)
         return keys[self.agent : self.agent + 1]
 
 

@@ -14,11 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.strategies.strategy import PLAIN, Strategy
-from fedrl.tabular import checks
 from fedrl.tabular.learners import ProjPAvg, QAvg, SampledQAvg, SoftPAvg, TabularLearner
-from fedrl.tabular.problems import Floats, GivenProblems
-from fedrl.tabular.replicates import Outcome, Schedule, lay_out, run_replicates
-from fedrl.tabular.rounds import mean_objective
+from fedrl.tabular.problems import (
+    Floats,
+    Table,
+    checked_arrays,
+    floats,
+    given_problems,
+    transitions,
+)
+from fedrl.tabular.replicates import Schedule, lay_out, run_replicates
+from fedrl.tabular.rounds import Trained, mean_objective
+
+LearningRate = float | ArrayLike | Callable[[np.ndarray], ArrayLike]
 
 ALGORITHMS: dict[str, type] = {
     learner.name: learner for learner in (QAvg, ProjPAvg, SoftPAvg, SampledQAvg)
@@ -42,7 +50,7 @@ class Result:
     """Local updates done at each entry of `objective`."""
     algorithm: TabularLearner
     """The learner and its settings."""
-    _independent: Callable[[], Outcome] = field(repr=False)
+    _independent: Callable[[], Trained] = field(repr=False)
 
     @cached_property
     def baseline(self) -> Floats:
@@ -52,7 +60,7 @@ class Result:
         independent run takes place when this is first asked for; with `decay`, its step size
         follows the objective of the averaged table after every update, as at E = inf.
         """
-        record = self._independent().baseline[:, self.iterations]
+        record: Floats = self._independent().record.baseline[:, self.iterations]
         return record if self.objective.ndim == 2 else record[0]
 
 
@@ -65,7 +73,7 @@ def run(
     d0: ArrayLike | None = None,
     E: float | Literal["inf"] = 1,
     iterations: int,
-    lr: checks.LearningRate,
+    lr: LearningRate,
     decay: float | None = None,
     init: ArrayLike | None = None,
     update: Literal["value", "q"] | None = None,
@@ -116,9 +124,9 @@ def run(
         if not isinstance(algorithm, str) or algorithm == QAvg.name:
             options = {"update": update, **options}
     learner = _learner(algorithm, options)
-    table = None if init is None else checks.Table("init", init, isinstance(learner, ProjPAvg))
-    arrays, seed_axis = checks.problems(P, R, d0, evaluate_on=evaluate_on, table=table)
-    problems = GivenProblems(arrays, checks.possible(support, arrays))
+    table = None if init is None else Table("init", init, isinstance(learner, ProjPAvg))
+    arrays, seed_axis = checked_arrays(P, R, d0, evaluate_on=evaluate_on, table=table)
+    problems = given_problems(arrays, support)
     if decay is not None:
         decay = arguments.number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
     work = partial(
@@ -128,7 +136,7 @@ def run(
         seed=arguments.whole("seed", seed, smallest=0, largest=2**32 - 1),
     )
     schedule = Schedule(
-        lr=checks.step_sizes(lr, arguments.whole("iterations", iterations)),
+        lr=_step_sizes(lr, arguments.whole("iterations", iterations)),
         E=arguments.whole_or_inf("E", E),
         decay=decay,
     )
@@ -137,20 +145,41 @@ def run(
     strategy.check(agents, agents)
     if isinf(schedule.E):
         strategy.check_without_communication()
-    outcome = work(schedule, strategy)
-
-    def squeeze(x: Floats) -> Floats:
-        return x if seed_axis else x[0]
-
+    trained = work(schedule, strategy)
+    if not seed_axis:
+        trained = jax.tree.map(lambda x: x[0], trained)
     return Result(
-        policy=squeeze(outcome.policy),
-        shared=squeeze(outcome.table),
-        objective=squeeze(outcome.objective),
-        evaluation=None if evaluate_on is None else squeeze(outcome.evaluation),
+        policy=trained.policy,
+        shared=trained.table,
+        objective=trained.record.objective,
+        evaluation=trained.record.evaluation,
         iterations=schedule.recorded_at,
         algorithm=learner,
         _independent=partial(work, replace(schedule, E=inf), with_baseline=True),
     )
+
+
+def _step_sizes(lr: LearningRate, iterations: int) -> Floats:
+    """The step size of each local update, from a number, an array or a function of t."""
+    if callable(lr):
+        try:
+            lr = lr(np.arange(iterations))
+        except Exception as error:
+            raise FedrlError(
+                f"lr as a function is called once with the array 0, 1, ..., {iterations - 1} and "
+                f"must return as many step sizes; it raised {type(error).__name__}: {error}"
+            ) from error
+    array = floats("lr", lr)
+    if array.ndim == 0:
+        array = np.full(iterations, array)
+    if array.shape != (iterations,):
+        raise FedrlError(
+            f"lr must be a number, an array of one step size per iteration ({iterations},) or a "
+            f"function that makes one from t = 0, 1, ..., got shape {array.shape}"
+        )
+    if (array < 0).any() or not (array > 0).any():
+        raise FedrlError(f"lr must be positive, got a smallest step size of {array.min():g}")
+    return array
 
 
 def _learner(algorithm: str | TabularLearner, options: dict[str, Any]) -> TabularLearner:
@@ -167,7 +196,7 @@ def _learner(algorithm: str | TabularLearner, options: dict[str, Any]) -> Tabula
     settings = [field.name for field in fields(kind)]
     for name in options:
         if name not in settings:
-            takes = ", ".join(settings) if settings else "none"
+            takes = ", ".join(settings) or "none"
             raise FedrlError(
                 f"unknown argument {name!r}: the settings of {algorithm!r} are {takes}"
             )
@@ -177,10 +206,9 @@ def _learner(algorithm: str | TabularLearner, options: dict[str, Any]) -> Tabula
 
 @jax.jit
 def _mean_objective(
-    policy: jax.Array, P: jax.Array, R: jax.Array, gamma: jax.Array, d0: jax.Array
+    policy: jax.Array, P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array
 ) -> jax.Array:
-    mdps = lay_out(P, R, d0, gamma, sparsity=None)
-    return mean_objective(mdps, jnp.moveaxis(policy, 0, -1))
+    return mean_objective(lay_out(P, R, d0, gamma, sparsity=None), jnp.moveaxis(policy, 0, -1))
 
 
 def objective(
@@ -190,18 +218,11 @@ def objective(
 
     A number, or one per seed if any argument has a seeds axis.
     """
-    table = checks.Table("policy", policy, probabilities=True)
-    arrays, seed_axis = checks.problems(P, R, d0, table=table)
-    checked_gamma = arguments.discount(gamma)
+    table = Table("policy", policy, probabilities=True)
+    arrays, seed_axis = checked_arrays(P, R, d0, table=table)
+    gamma = arguments.discount(gamma)
     with jax.enable_x64(True):
-        result = _mean_objective(
-            jnp.asarray(arrays.init),
-            jnp.asarray(arrays.P),
-            jnp.asarray(arrays.R),
-            jnp.float64(checked_gamma),
-            jnp.asarray(arrays.d0),
-        )
-    values = np.asarray(result)
+        values = np.asarray(_mean_objective(arrays.init, *arrays[:3], jnp.float64(gamma)))
     return values if seed_axis else float(values[0])
 
 
@@ -210,5 +231,5 @@ def imaginary(P: ArrayLike) -> Floats:
 
     (n, S, A, S) -> (S, A, S), or with a seeds axis in front of both.
     """
-    mean: Floats = checks.transitions("P", P).mean(axis=1)
+    mean: Floats = transitions("P", P).mean(axis=1)
     return mean if np.ndim(P) == 5 else mean[0]

@@ -1,11 +1,12 @@
 """An experiment on tables with known dynamics, described completely; for federations."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, get_args
+from functools import partial
+from typing import Annotated, ClassVar, get_args
 
 import numpy as np
 
-from fedrl import arguments
+from fedrl.arguments import AboveZero, Check, Positive, Whole, check_fields, of_kind, whole
 from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.timing import Timing
@@ -16,8 +17,9 @@ from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
 from fedrl.strategies.strategy import Strategy
 from fedrl.tabular.families import RandomMDPs, WindyCliffs
 from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
-from fedrl.tabular.problems import DrawnProblems
-from fedrl.tabular.replicates import Outcome, Schedule, run_replicates
+from fedrl.tabular.problems import drawn_problems
+from fedrl.tabular.replicates import Schedule, run_replicates
+from fedrl.tabular.rounds import Trained
 
 TabularFamilies = WindyCliffs | RandomMDPs
 TabularLearning = QAvg | ProjPAvg | SoftPAvg
@@ -39,17 +41,17 @@ class TabularExperiment(Named):
     """What makes one offer of many."""
     server_optimizer: ServerOptimizer = field(default_factory=Replace)
     """How the server steps from the model it sent to the next one."""
-    agents: int = 5
+    agents: Whole = 5
     """Agents, each with an environment of its own."""
-    E: int = 1
+    E: Whole = 1
     """Local updates between two communications."""
-    updates: int = 640
+    updates: Whole = 640
     """Local updates of each agent."""
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     """Step size."""
-    decay: float | None = None
+    decay: AboveZero | None = None
     """Factor on the step size when a round brings less than 0.1 %; None: never."""
-    seed: int = 0
+    seed: Annotated[int, Check(partial(whole, smallest=0, largest=2**32 - 1))] = 0
     """Root of all random numbers."""
 
     timing: ClassVar[Timing] = Timing()
@@ -57,21 +59,9 @@ class TabularExperiment(Named):
     communicates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        arguments.of_kind("name", self.name, str)
-        arguments.of_kind("family", self.family, *get_args(TabularFamilies))
-        arguments.of_kind("learner", self.learner, *get_args(TabularLearning))
-        arguments.of_kind("correction", self.correction, Correction)
-        arguments.of_kind("aggregator", self.aggregator, Aggregator)
-        arguments.of_kind("server_optimizer", self.server_optimizer, ServerOptimizer)
-        positive = "a positive number"
-        arguments.settle(
-            self,
-            lr=arguments.number("lr", self.lr, positive, lambda x: 0 < x < 1e30),
-            seed=arguments.whole("seed", self.seed, smallest=0, largest=2**32 - 1),
-            **{n: arguments.whole(n, getattr(self, n)) for n in ("agents", "E", "updates")},
-        )
-        if self.decay is not None:
-            arguments.number("decay", self.decay, "a number in (0, 1]", lambda x: 0 < x <= 1)
+        check_fields(self, "")
+        of_kind("family", self.family, *get_args(TabularFamilies))
+        of_kind("learner", self.learner, *get_args(TabularLearning))
         if self.updates < self.E:
             raise FedrlError(
                 f"E = {self.E} is longer than the training ({count(self.updates, 'updates')})"
@@ -97,9 +87,9 @@ class TabularExperiment(Named):
     def schedule(self) -> Schedule:
         return Schedule(np.full(self.updates, self.lr), self.E, self.decay)
 
-    def run(self) -> Outcome:
+    def run(self) -> Trained:
         """Carry it out in this process."""
-        problems = DrawnProblems(self.family, self.agents, None, self.seed, 0, 1)
+        problems = drawn_problems(self.family, self.agents, None, self.seed, 0, 1)
         return run_replicates(
             *(self.learner, problems, self.schedule, self.strategy),
             gamma=self.family.gamma,

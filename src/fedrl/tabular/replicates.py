@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from math import isinf
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from fedrl.devices import worker_devices
 from fedrl.errors import FedrlError
-from fedrl.keys import Purpose, numbered, replicate_key, replicate_keys
+from fedrl.keys import Purpose, numbered, replicate_keys
 from fedrl.launches import wide_vectors
 from fedrl.strategies.strategy import PLAIN, Strategy
 from fedrl.tabular.exact.lanes import to_every_agent, to_lanes
 from fedrl.tabular.exact.mdp import MDPs, stored
-from fedrl.tabular.exact.sparsity import Sparsity
+from fedrl.tabular.exact.sparsity import Sparsity, sparsity_of
 from fedrl.tabular.learners import TabularLearner
 from fedrl.tabular.problems import Floats, Source
 from fedrl.tabular.rounds import Plan, Trained, train
@@ -33,13 +33,11 @@ from fedrl.tabular.rounds import Plan, Trained, train
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-# Bytes of transition probabilities in a block: half the level-2 cache of a common core, as far as
-# they are most of it; small problems are bounded by the largest block.
-CPU_BLOCK_BYTES = 400 * 1024
-CPU_LARGEST_BLOCK = 64
+# Bytes of transition probabilities in a block, and its replicates: half the level-2 cache of a
+# common core, as far as they are most of it; small problems are bounded by the largest block.
+CPU_BLOCK = 400 * 1024, 64
 # A GPU wants many lanes; bounded so that a block and its temporaries fit a small card.
-GPU_BLOCK_BYTES = 1 << 29
-GPU_LARGEST_BLOCK = 8192
+GPU_BLOCK = 1 << 29, 8192
 # Records are written rarely and need not fit a cache, but long runs must not fill the memory.
 RECORD_BYTES = 1 << 30
 # Blocks are whole vectors wide, so that no replicate lands in a scalar remainder loop.
@@ -88,16 +86,6 @@ class Schedule:
         )
 
 
-class Outcome(NamedTuple):
-    """What became of every replicate, replicates first."""
-
-    table: Floats  # (replicates, S, A)
-    policy: Floats  # (replicates, S, A)
-    objective: Floats  # (replicates, records)
-    evaluation: Floats  # (replicates, records), or no records
-    baseline: Floats  # (replicates, records), or no records
-
-
 @partial(jax.jit, static_argnames="sparsity")
 def lay_out(
     P: jax.Array, R: jax.Array, d0: jax.Array, gamma: jax.Array, *, sparsity: Sparsity | None
@@ -119,21 +107,14 @@ def draw_tables(
 
 
 @partial(jax.jit, static_argnums=0)
-def _lane_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
-    """A key for each lane."""
-    of_replicate = partial(agent_keys, agents, seed)
-    return jax.vmap(of_replicate, out_axes=1)(replicates).reshape(-1)
-
-
-def agent_keys(agents: int, seed: jax.Array | int, replicate: jax.Array | int) -> jax.Array:
-    """A key for each agent of one replicate."""
-    key = replicate_key(seed, jnp.uint32(replicate), Purpose.AGENTS)
-    return numbered(key, agents)
+def lane_keys(agents: int, seed: jax.Array, replicates: jax.Array) -> jax.Array:
+    """A key for each agent of each replicate, as lanes are numbered."""
+    of_replicates = replicate_keys(seed, replicates, Purpose.AGENTS)
+    return jax.vmap(lambda key: numbered(key, agents), out_axes=1)(of_replicates).reshape(-1)
 
 
 @cache
-def _trained(platform: str) -> Callable[..., Trained]:
-    """`train`, compiled."""
+def _compiled(platform: str) -> Callable[..., Trained]:
     static = ("learner", "strategy", "agents", "with_baseline")
     return jax.jit(train, static_argnames=static, compiler_options=wide_vectors(platform))
 
@@ -147,24 +128,22 @@ def run_replicates(
     gamma: float,
     seed: int,
     with_baseline: bool = False,
-) -> Outcome:
-    """Run every replicate of a source."""
+) -> Trained:
+    """Run every replicate of a source; arrays of NumPy, replicates first."""
     agents, states, actions = source.size
-    sparsity = source.sparsity if learner.exact else None
+    support = source.support if learner.exact else None
+    sparsity = None if support is None else sparsity_of(support)
     in_lanes = partial(lay_out, sparsity=sparsity)
     platform = jax.local_devices()[0].platform
     # A cache has to hold what is worked on, an accelerator's memory also what it is made of.
     held = sparsity if platform == "cpu" else None
     successors = states if held is None else held.next_states.shape[-1]
-    size = block_size(
-        platform,
-        problem_bytes=8 * agents * states * actions * successors,
-        record_bytes=8 * 3 * (schedule.iterations + 1),
-    )
+    problem_bytes = 8 * agents * states * actions * successors
+    size = block_size(platform, problem_bytes, record_bytes=8 * 3 * (schedule.iterations + 1))
     with jax.enable_x64(True):
         plan = schedule.plan()
 
-    def run_block(start: int, device: jax.Device) -> Outcome:
+    def run_block(start: int, device: jax.Device) -> Trained:
         # The 64-bit switch and the default device are both local to the thread.
         with jax.enable_x64(True), jax.default_device(device):
             P, R, d0, held_out, init = jax.device_put(source.block(start, size), device)
@@ -172,7 +151,7 @@ def run_replicates(
             root, discount = jnp.uint32(seed), jnp.float64(gamma)
             if init is None:
                 init = draw_tables(learner, states, actions, root, numbers)
-            trained = _trained(device.platform)(
+            trained = _compiled(device.platform)(
                 learner,
                 strategy,
                 agents,
@@ -180,69 +159,50 @@ def run_replicates(
                 in_lanes(P, R, d0, discount),
                 None if held_out is None else in_lanes(held_out, R, d0, discount),
                 jnp.moveaxis(init, 0, -1),
-                _lane_keys(agents, root, numbers),
+                lane_keys(agents, root, numbers),
                 replicate_keys(root, numbers, Purpose.NOISE),
                 with_baseline=with_baseline,
             )
-            return _replicates_first(trained, min(size, source.replicates - start), schedule)
+            return _replicates_first(trained, source.replicates - start, len(schedule.recorded_at))
 
-    outcomes = map_blocks(run_block, range(0, source.replicates, size))
-    outcome = Outcome(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-    _refuse_diverged(outcome, schedule, source.first)
-    return outcome
+    blocks = map_blocks(run_block, range(0, source.replicates, size))
+    trained: Trained = jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
+    _refuse_diverged(trained, schedule, source.first)
+    return trained
 
 
-def _refuse_diverged(outcome: Outcome, schedule: Schedule, first: int) -> None:
+def _replicates_first(trained: Trained, replicates: int, records: int) -> Trained:
+    """Drop what filled the block up and the records past the last round."""
+    table, policy, record = jax.tree.map(
+        lambda x: np.moveaxis(np.asarray(x)[..., :replicates], -1, 0), trained
+    )
+    return Trained(table, policy, jax.tree.map(lambda x: x[:, :records], record))
+
+
+def _refuse_diverged(trained: Trained, schedule: Schedule, first: int) -> None:
     """Refuse what is not finite: greedy policies look well whatever their tables hold."""
-    tables = np.isfinite(outcome.table).all((1, 2))
-    records = [np.isfinite(record) for record in (outcome.objective, outcome.evaluation)]
-    diverged = ~np.logical_and.reduce([tables, *(record.all(1) for record in records)])
+    objective, evaluation, _ = trained.record
+    good = np.isfinite(objective) & (evaluation is None or np.isfinite(evaluation))
+    diverged = ~(np.isfinite(trained.table).all((1, 2)) & good.all(1))
     if diverged.any():
         number = int(np.argmax(diverged))
-        late = [
-            schedule.recorded_at[~record[number]].min(initial=schedule.iterations)
-            for record in records
-            if record.shape[1]
-        ]
+        late = schedule.recorded_at[~good[number]].min(initial=schedule.iterations)
         raise FedrlError(
             f"learning has diverged: the table or the objective of replicate "
-            f"{first + number} is not a finite number after {min(late)} local updates "
+            f"{first + number} is not a finite number after {late} local updates "
             f"({diverged.sum()} of {len(diverged)} replicates have diverged): lower lr"
         )
 
 
-def _replicates_first(trained: Trained, replicates: int, schedule: Schedule) -> Outcome:
-    """Drop what filled the block up and the records past the last round."""
-    records = len(schedule.recorded_at)
-
-    def record(x: jax.Array | None) -> Floats:
-        if x is None:
-            return np.empty((replicates, 0))
-        return np.asarray(x)[:records, :replicates].T
-
-    def table(x: jax.Array) -> Floats:
-        return np.moveaxis(np.asarray(x)[..., :replicates], -1, 0)
-
-    return Outcome(
-        table(trained.table),
-        table(trained.policy),
-        *map(record, trained.record),
-    )
-
-
-def block_size(platform: str, *, problem_bytes: int, record_bytes: int) -> int:
+def block_size(platform: str, problem_bytes: int, record_bytes: int) -> int:
     """Replicates in a block, from the bytes that one needs for its problem and its records.
 
     One, if a single problem already fills the cache.
     """
-    budget, largest = (
-        (CPU_BLOCK_BYTES, CPU_LARGEST_BLOCK)
-        if platform == "cpu"
-        else (GPU_BLOCK_BYTES, GPU_LARGEST_BLOCK)
-    )
-    size = min(largest, budget // problem_bytes, RECORD_BYTES // record_bytes)
+    budget, largest = CPU_BLOCK if platform == "cpu" else GPU_BLOCK
     if problem_bytes > budget or record_bytes * VECTOR > RECORD_BYTES:
         return 1
+    size = min(largest, budget // problem_bytes, RECORD_BYTES // record_bytes)
     return max(VECTOR, size // VECTOR * VECTOR)
 
 

@@ -40,30 +40,24 @@ class Plan(NamedTuple):
 class Record(NamedTuple):
     """What the tables are worth: (B,) at one moment, (records, B) after 0, 1, ... rounds."""
 
-    objective: jax.Array  # averaged table, in the agents' own MDPs
-    evaluation: jax.Array | None  # averaged table, in the held-out MDPs; None without
-    baseline: jax.Array | None  # mean of agent i's table in MDP j; None unless asked for
+    objective: Any  # averaged table, in the agents' own MDPs
+    evaluation: Any  # averaged table, in the held-out MDPs; None without
+    baseline: Any  # mean of agent i's table in MDP j; None unless asked for
 
 
 class Trained(NamedTuple):
-    """A finished run of a block of B replicates."""
+    """A finished run of B replicates; lanes last as everywhere here, replicates first outside."""
 
-    table: jax.Array  # (S, A, B) averaged table
-    policy: jax.Array  # (S, A, B) its policy
+    table: Any  # (S, A, B) averaged table
+    policy: Any  # (S, A, B) its policy
     record: Record
-
-
-class Agents(NamedTuple):
-    """The state of all agents between two local updates."""
-
-    table: jax.Array  # (S, A, lanes): what is communicated
-    private: Any  # whatever else a learner carries along; never communicated
 
 
 class Round(NamedTuple):
     """Where a federation is: all agents (lanes last) and its server (replicates last)."""
 
-    agents: Agents
+    table: jax.Array  # (S, A, lanes): what is communicated
+    private: Any  # whatever else a learner carries along; never communicated
     memory: Any  # of the correction
     server: ServerState
 
@@ -88,15 +82,15 @@ def local_phase(
     last: jax.Array,
 ) -> Round:
     """Local updates `first` to `last` - 1 of all agents; `lr` gives the step size of each lane."""
-    begun = learner.begin(at.agents.table, mdps)
+    begun = learner.begin(at.table, mdps)
     agents = mdps.P.shape[-1] // jax.tree.leaves(at.server.sent.model)[0].shape[-1]
     plain = type(correction) is NoCorrection
     # What the agents begin with is what they were sent.
     extra = jax.tree.map(lambda x: to_every_agent(x, agents), at.server.sent.correction[ALL])
     received = Broadcast(begun, extra)
 
-    def update(t: jax.Array, now: tuple[Agents, Any]) -> tuple[Agents, Any]:
-        (table, private), memory = now
+    def update(t: jax.Array, now: tuple[jax.Array, Any, Any]) -> tuple[jax.Array, Any, Any]:
+        table, private, memory = now
         with hiding_nothing(correction):
             points = () if plain else over_lanes(correction.points)(table, received)
             (direction, *elsewhere), private = learner.directions(
@@ -105,17 +99,17 @@ def local_phase(
             if not plain:
                 step = Step(direction, table, received, tuple(elsewhere))
                 direction, memory = over_lanes(correction.correct)(step, memory)
-        return Agents(learner.move(table, lr(t) * direction), private), memory
+        return learner.move(table, lr(t) * direction), private, memory
 
-    start = at.agents._replace(table=begun), at.memory
-    (worked, private), memory = lax.fori_loop(first, last, update, start)
-    return Round(Agents(learner.end(worked, mdps), private), memory, at.server)
+    start = begun, at.private, at.memory
+    worked, private, memory = lax.fori_loop(first, last, update, start)
+    return Round(learner.end(worked, mdps), private, memory, at.server)
 
 
 def offer(correction: Correction, at: Round) -> Offer:
     """What agents offer; lanes last."""
     with hiding_nothing(correction):
-        return Offer(at.agents.table, {ALL: over_lanes(correction.offer)(at.memory)})
+        return Offer(at.table, {ALL: over_lanes(correction.offer)(at.memory)})
 
 
 def receive(correction: Correction, at: Round, agents: int, counted: bool | jax.Array) -> Round:
@@ -123,7 +117,7 @@ def receive(correction: Correction, at: Round, agents: int, counted: bool | jax.
     table = to_every_agent(at.server.sent.model, agents)
     with hiding_nothing(correction):
         memory = over_lanes(partial(correction.receive, counted=counted))(at.memory)
-    return Round(at.agents._replace(table=table), memory, at.server)
+    return at._replace(table=table, memory=memory)
 
 
 def communicate(
@@ -165,12 +159,12 @@ def begin(
 ) -> Round:
     """Agents that share the table `init` (S, A, B), and their server."""
     table = to_every_agent(init, agents)
-    begun = Agents(table, learner.start(mdps, keys))
     # A correction bends what the local updates work on, which need not be the table.
     worked = learner.begin(table, mdps)
     one = agents_and_replicates(worked, agents)[..., 0, :]
     server = over_lanes(lambda model, one: strategy.begin(model, {ALL: one}))(init, one)
-    return Round(begun, over_lanes(strategy.correction.init)(worked), server)
+    memory = over_lanes(strategy.correction.init)(worked)
+    return Round(table, learner.start(mdps, keys), memory, server)
 
 
 def over_lanes(function: Callable[..., Tree]) -> Callable[..., Tree]:
@@ -199,8 +193,7 @@ def _mean_over_pairs(mdps: MDPs, policies: jax.Array, agents: int) -> jax.Array:
         policy = jnp.roll(by_agent, j, axis=-2).reshape(policies.shape)
         return total + mean_over_agents(objective(mdps, policy), agents)
 
-    zero = jnp.zeros(by_agent.shape[-1])
-    total: jax.Array = lax.fori_loop(0, agents, shifted, zero)
+    total: jax.Array = lax.fori_loop(0, agents, shifted, jnp.zeros(by_agent.shape[-1]))
     return total / agents
 
 
@@ -245,7 +238,7 @@ def train(
         plateau = (r > 2) & (gain_over_plateau(one_ago, two_ago) < 0)
         scale = jnp.where(plateau, carry.scale * plan.decay, carry.scale)
 
-        table = carry.at.agents.table
+        table = carry.at.table
         policy = learner.policy(mean_over_agents(table, agents))
         # Greedy policies stop changing long before Q does; the same policy is worth the same.
         known = jnp.all(policy == carry.policy) & (not with_baseline)
@@ -270,20 +263,18 @@ def train(
             jax.tree.map(lambda record, value: record.at[r].set(value), carry.record, seen),
         )
 
-    def everywhere(value: float, *shape: int) -> Record:
-        filled = jnp.full((*shape, replicates), value)
-        return Record(
-            filled, None if held_out is None else filled, filled if with_baseline else None
-        )
+    def unknown(*shape: int) -> Record:
+        nan = jnp.full(shape, jnp.nan)
+        return Record(nan, None if held_out is None else nan, nan if with_baseline else None)
 
     start = _Carry(
         begin(learner, strategy, init, agents, mdps, keys),
         scale=jnp.ones(replicates),
         before=jnp.zeros((2, replicates)),
         policy=jnp.full_like(init, jnp.nan),
-        seen=everywhere(jnp.nan),
-        record=everywhere(jnp.nan, iterations + 1),
+        seen=unknown(replicates),
+        record=unknown(iterations + 1, replicates),
     )
     end = lax.fori_loop(0, rounds + 1, one_round, start)
-    table = mean_over_agents(end.at.agents.table, agents)
+    table = mean_over_agents(end.at.table, agents)
     return Trained(table, learner.policy(table), end.record)

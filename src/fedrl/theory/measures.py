@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedrl.errors import FedrlError
-from fedrl.tabular import checks
+from fedrl.tabular.problems import transitions
 from fedrl.theory.policies import (
     Floats,
     Problem,
@@ -25,7 +25,7 @@ def kappa1(P: ArrayLike) -> float:
 
     The sum is convex in pi(.|s), so its maximum sits at a single action.
     """
-    each = checks.transitions("P", P)[0]
+    each = transitions("P", P)[0]
     if np.ndim(P) != 4:
         raise FedrlError(f"P must have shape (n, S, A, S), got {np.shape(P)}")
     return float(np.abs(each - each.mean(axis=0)).sum(axis=(0, 3)).max())

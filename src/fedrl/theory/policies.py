@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedrl import arguments
 from fedrl.errors import FedrlError
-from fedrl.tabular import checks
+from fedrl.tabular.problems import checked_arrays
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class Problem(NamedTuple):
 
 def checked(P: ArrayLike, R: ArrayLike, gamma: float, d0: ArrayLike | None = None) -> Problem:
     """The problem, or a FedrlError that names the argument."""
-    arrays, seed_axis = checks.problems(P, R, d0)
+    arrays, seed_axis = checked_arrays(P, R, d0)
     if seed_axis:
         raise FedrlError("P, R and d0 must not have a seeds axis here: give one problem at a time")
     only_P, only_R, only_d0 = (np.asarray(x)[0] for x in arrays[:3])

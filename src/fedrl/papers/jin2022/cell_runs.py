@@ -12,8 +12,9 @@ from fedrl.devices import available_cores
 from fedrl.files import Arrays
 from fedrl.papers.jin2022.cells import AGENTS, Cell
 from fedrl.tabular.exact.sparsity import sparsity_of
-from fedrl.tabular.problems import DrawnProblems, Floats
-from fedrl.tabular.replicates import Outcome, Schedule, run_replicates
+from fedrl.tabular.problems import Floats, drawn_problems
+from fedrl.tabular.replicates import Schedule, run_replicates
+from fedrl.tabular.rounds import Trained
 
 # Curves are summed over replicates in fixed point: integer sums do not depend on the order or on
 # how the replicates were cut into pieces. 2000 is the largest return that any cell can have; its
@@ -76,11 +77,11 @@ def _compile(cell: Cell) -> None:
 
 def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
     """Replicates start..stop-1 of a cell: their last values and the sums of their curves."""
-    outcome = _run(cell, start, stop, seed, cell.schedule)
+    record = _run(cell, start, stop, seed, cell.schedule).record
     # Table 1 reports the return in P_0, Table 2 in the agents' environments. The released
     # experiments record before the local updates of a round, so they end one round before ours.
-    record = outcome.objective if cell.table == "table2" else outcome.evaluation
-    curve = cell.published_scale(record[:, :-1])
+    values = record.objective if cell.table == "table2" else record.evaluation
+    curve = cell.published_scale(values[:, :-1])
     return {
         "last": curve[:, -1],
         "sum": np.rint(curve / UNIT).astype(np.int64).sum(axis=0),
@@ -99,11 +100,11 @@ def fits(cell: Cell, arrays: Arrays, seeds: int) -> bool:
     return {name: (x.shape, x.dtype) for name, x in arrays.items()} == expected
 
 
-def _run(cell: Cell, start: int, stop: int, seed: int, schedule: Schedule) -> Outcome:
+def _run(cell: Cell, start: int, stop: int, seed: int, schedule: Schedule) -> Trained:
     family = cell.environments
     return run_replicates(
         cell.learner,
-        DrawnProblems(family, AGENTS, cell.kappa, seed, first=start, replicates=stop - start),
+        drawn_problems(family, AGENTS, cell.kappa, seed, first=start, replicates=stop - start),
         schedule,
         gamma=family.gamma,
         seed=seed,
