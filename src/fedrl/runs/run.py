@@ -43,8 +43,9 @@ def measurements(directory: RunDirectory) -> "pd.DataFrame":
     """What `Run.metrics` gives, of any folder with measurements."""
     import pandas as pd
 
+    text = directory.metrics_text()  # says itself what is wrong with the file
     try:
-        frame = pd.read_csv(io.StringIO(directory.metrics_text()), dtype=DTYPES)
+        frame = pd.read_csv(io.StringIO(text), dtype=DTYPES)
     except (ValueError, OverflowError):
         frame = pd.DataFrame()
     if tuple(frame.columns) != COLUMNS:
