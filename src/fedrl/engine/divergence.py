@@ -35,9 +35,8 @@ class Diverged(NamedTuple):
     @property
     def first(self) -> Array:
         """The earlier of the two."""
-        never = np.iinfo(np.int32).max
-        both = np.minimum(*(np.where(one == NEVER, never, one) for one in self))
-        return np.where(both == never, NEVER, both)
+        # As a number without sign, NEVER is the largest.
+        return np.minimum(*(one.astype(np.uint32) for one in self)).astype(np.int32)
 
     @property
     def agents(self) -> list[tuple[int, int]]:

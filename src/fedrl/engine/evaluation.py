@@ -44,19 +44,27 @@ def greedy_returns(
     """
     constants = jax.vmap(family.constants)(theta)
     numbers = jnp.arange(theta.shape[0]) if numbers is None else numbers
-    states = _starts(family, key, numbers, episodes)
     n_models = jax.tree.leaves(models)[0].shape[0]
-    environments = _of_environments(family)
+
+    def starts(number: jax.Array) -> State:
+        return jax.vmap(family.reset)(numbered(jax.random.fold_in(key, number), episodes))
+
+    def everywhere(function: Callable[..., Any], of_episode: int) -> Callable[..., Any]:
+        """Over (models, environments, episodes), of constants and of what each episode has."""
+        each = (0,) * of_episode
+        environments = jax.vmap(jax.vmap(function, in_axes=(None, *each)))
+        # Models share the environments' constants.
+        return jax.vmap(environments, in_axes=(0 if own else None, *each))
+
+    states = jax.vmap(starts)(numbers)
     if own:
         states, constants = jax.tree.map(lambda leaf: leaf[:, None], (states, constants))
-        step = jax.vmap(environments)
     else:
         states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_models, *leaf.shape)), states)
-        # Models share the environments' constants.
-        step = jax.vmap(environments, in_axes=(None, 0, 0))
-    states = _begun(family, states, constants, own)
-    shape = (n_models, 1 if own else theta.shape[0], episodes)
-    played = _play(family, policy, models, states, partial(step, constants), shape, gamma)
+    states = everywhere(lambda c, s: family.begin(s, c), 1)(constants, states)
+    step = partial(everywhere(lambda c, s, a: family.step(s, a, c), 2), constants)
+    zeros = jnp.zeros((n_models, 1 if own else theta.shape[0], episodes), jnp.float32)
+    played = _play(family, partial(jax.vmap(policy), models), states, step, zeros, gamma)
     if not each:
         played = Returns(*(values.mean(-1) for values in played))
     usable = jax.vmap(finite)(models)[(...,) + (None,) * (2 if each else 1)]
@@ -64,56 +72,24 @@ def greedy_returns(
     return Returns(*(values[:, 0] for values in played)) if own else played
 
 
-def _starts(family: ControlFamily, key: jax.Array, environments: jax.Array, episodes: int) -> State:
-    """First states, (environments, episodes), of environments with these numbers."""
-
-    def starts(number: jax.Array) -> State:
-        return jax.vmap(family.reset)(numbered(jax.random.fold_in(key, number), episodes))
-
-    return jax.vmap(starts)(environments)
-
-
-def _begun(family: ControlFamily, states: State, constants: Any, own: bool) -> State:
-    """Begin all episodes, (models, environments, episodes)."""
-    episodes = jax.vmap(family.begin, in_axes=(0, None))
-    environments = jax.vmap(episodes)
-    begun: State = jax.vmap(environments, in_axes=(0, 0 if own else None))(states, constants)
-    return begun
-
-
-def _of_environments(family: ControlFamily) -> Callable[..., Any]:
-    """A step of (environments, episodes); episodes share their environment's constants."""
-    return jax.vmap(jax.vmap(lambda c, s, a: family.step(s, a, c), in_axes=(None, 0, 0)))
-
-
 def _play(
     family: ControlFamily,
-    policy: Policy,
-    models: Any,
+    act: Callable[[jax.Array], jax.Array],
     states: State,
     step: Callable[[State, jax.Array], tuple[State, jax.Array, jax.Array]],
-    shape: tuple[int, int, int],
+    zeros: jax.Array,
     gamma: float,
 ) -> Returns:
     """Greedy episodes of (models, environments, episodes) to their ends."""
     observe = jax.vmap(jax.vmap(jax.vmap(family.observe)))
-    zeros = jnp.zeros(shape, jnp.float32)
 
     def play(carry: Any) -> Any:
         t, discount, states, alive, total, discounted = carry
-        actions = jax.vmap(policy)(models, observe(states))
-        states, reward, terminated = step(states, actions)
+        states, reward, terminated = step(states, act(observe(states)))
         earned = jnp.where(alive, reward, 0.0)
         alive = alive & ~terminated
-        states = without_idle(alive, states)
-        return (
-            t + 1,
-            discount * gamma,
-            states,
-            alive,
-            total + earned,
-            discounted + discount * earned,
-        )
+        going_on = (t + 1, discount * gamma, without_idle(alive, states), alive)
+        return (*going_on, total + earned, discounted + discount * earned)
 
     def goes_on(carry: Any) -> jax.Array:
         t, _, _, alive, _, _ = carry

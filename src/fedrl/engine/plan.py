@@ -5,6 +5,7 @@ stretches begin and end changes nothing else.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from fedrl.engine.layout import weights
@@ -53,7 +54,7 @@ def _evaluations(experiment: Experiment) -> Iterator[Leg]:
         while trained < total:
             length = min(every, total - trained)
             trained += length
-            yield Leg(1, length, trained, 0)
+            yield Leg(1, length, trained, 0, communicates=False)
         return
     E = int(experiment.E)
     while total - trained >= E:
@@ -69,35 +70,35 @@ def _evaluations(experiment: Experiment) -> Iterator[Leg]:
 def _split(leg: Leg, longest: int, communicates: bool) -> Iterator[Leg]:
     """The same in legs of at most `longest` units; an experiment may never communicate."""
     before = leg.trained - leg.rounds * leg.E
-    rounds_before = leg.communications - leg.rounds if communicates else 0
+
+    def communications(rounds: int) -> int:
+        return leg.communications - leg.rounds + rounds if communicates else 0
+
     if longest < leg.E:
-        for number in range(leg.rounds):
-            begin = before + number * leg.E
-            rounds = rounds_before + number
-            pieces = -(-leg.E // longest)
-            ends = [leg.E * (i + 1) // pieces for i in range(pieces)]
-            for i, end in enumerate(ends):
-                last = end == leg.E
-                yield Leg(
-                    rounds=1,
-                    E=end - (ends[i - 1] if i else 0),
-                    trained=begin + end,
-                    communications=rounds + (last and communicates),
-                    communicates=last,
-                    evaluates=last and number == leg.rounds - 1,
-                )
+        pieces = -(-leg.E // longest)
+        cuts = [leg.E * i // pieces for i in range(pieces + 1)]
+        for rounds, (begin, end) in product(range(leg.rounds), pairwise(cuts)):
+            last = end == leg.E
+            yield Leg(
+                rounds=1,
+                E=end - begin,
+                trained=before + rounds * leg.E + end,
+                communications=communications(rounds + last),
+                communicates=last and communicates,
+                evaluates=last and rounds == leg.rounds - 1,
+            )
         return
-    at_once = longest // leg.E if leg.E else 1
-    done = 0
-    while done + at_once < leg.rounds:
-        done += at_once
+    at_once, left = longest // leg.E if leg.E else 1, leg.rounds
+    while left > at_once:
+        left -= at_once
+        done = leg.rounds - left
         yield leg._replace(
             rounds=at_once,
             trained=before + done * leg.E,
-            communications=rounds_before + done if communicates else 0,
+            communications=communications(done),
             evaluates=False,
         )
-    yield leg._replace(rounds=leg.rounds - done)
+    yield leg._replace(rounds=left)
 
 
 def stretch(experiment: Experiment) -> int:

@@ -30,21 +30,23 @@ NORM_BITS = 30
 # Updates are clipped by so much more than necessary, relatively, that rounding cannot matter.
 MARGIN = 1e-9
 
+# Squares of much smaller or larger ones are lost in 32 bits, and with them the limit.
+Clip = Annotated[float, within("a number from 1e-12 to 1e12", lambda x: 1e-12 <= x <= 1e12)]
+Noise = Annotated[
+    float, within("0 or a number from 1e-6 to 1e6", lambda x: x == 0 or 1e-6 <= x <= 1e6)
+]
+Delta = Annotated[float, within("a probability between 0 and 1", lambda x: 0 < x < 1)]
+
 
 @dataclass(frozen=True)
 class Private(Aggregator):
     """The average of clipped updates, with noise that hides each of them."""
 
-    # Squares of much smaller or larger ones are lost in 32 bits, and with them the limit.
-    clip: Annotated[float, within("a number from 1e-12 to 1e12", lambda x: 1e-12 <= x <= 1e12)] = (
-        1.0
-    )
+    clip: Clip = 1.0
     """Largest L2 norm of an agent's update, all parameters together; longer ones are shortened."""
-    noise: Annotated[
-        float, within("0 or a number from 1e-6 to 1e6", lambda x: x == 0 or 1e-6 <= x <= 1e6)
-    ] = 1.0
+    noise: Noise = 1.0
     """Deviation of the noise on the sum of the updates, in multiples of `clip`; 0 for none."""
-    delta: Annotated[float, within("a probability between 0 and 1", lambda x: 0 < x < 1)] = 1e-5
+    delta: Delta = 1e-5
     """The probability with which the guarantee may fail; well below one in the number of agents."""
 
     name: ClassVar[str] = "private"
@@ -59,18 +61,17 @@ class Private(Aggregator):
             )
         updates = jax.tree.map(jnp.subtract, stacked, before)
         leaves, structure = jax.tree.flatten(clipped(updates, self.clip))
-        sums = [
-            leaf.sum(0) + self._noise(jax.random.fold_in(communication.key, i), leaf)
-            for i, leaf in enumerate(leaves)
-        ]
+
+        def noise(number: int, leaf: jax.Array) -> jax.Array | float:
+            if not self.noise:
+                return 0.0
+            key = jax.random.fold_in(communication.key, number)
+            return self.noise * self.clip * jax.random.normal(key, leaf.shape[1:], leaf.dtype)
+
+        sums = [leaf.sum(0) + noise(i, leaf) for i, leaf in enumerate(leaves)]
         total = jax.tree.unflatten(structure, sums)
         count = leaves[0].shape[0]
         return jax.tree.map(lambda sent, added: sent + added / count, before, total)
-
-    def _noise(self, key: jax.Array, leaves: jax.Array) -> jax.Array | float:
-        if not self.noise:
-            return 0.0
-        return self.noise * self.clip * jax.random.normal(key, leaves.shape[1:], leaves.dtype)
 
     def at_server(self, stacked: Any, communication: Communication, asked: int) -> Any:
         """The same with exact noise from the operating system, on updates in whole grid steps.
