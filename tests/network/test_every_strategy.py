@@ -50,9 +50,9 @@ def test_tables_are_those_of_the_local_rounds(tmp_path, kind, learner):
     experiment = replace(TABLES[learner], **PARTS[kind])
     federation = Federation(experiment, tmp_path).run()
     assert not federation.log
-    found, local = model_of(federation.path)["table"], experiment.run().table[0]
+    found, local = model_of(federation.path)["table"], experiment.run().shared[0]
     np.testing.assert_allclose(found, local, rtol=1e-9, atol=1e-9)
-    plain = TABLES[learner].run().table[0]
+    plain = TABLES[learner].run().shared[0]
     assert np.abs(found - plain).max() > 1e-6
 
 

@@ -139,23 +139,22 @@ def test_a_seed_with_a_support_is_the_same_to_the_last_bit_whatever_else_is_run(
     np.testing.assert_array_equal(two.objective, all_of_them.objective[:2])
 
 
-def test_drawn_cliffs_are_given_cliffs(rng):
-    from fedrl.tabular.learners import ProjPAvg
-    from fedrl.tabular.problems import Problems, drawn_problems, given_problems
-    from fedrl.tabular.replicates import Schedule, run_replicates
-
-    family, seeds = WindyCliffs(), 3
-    drawn = drawn_problems(family, 5, 0.5, seed=0, first=0, replicates=seeds)
-    task = family.task(seeds=seeds, kappa=0.5)
-    d0 = np.broadcast_to(task.d0, (seeds, 16))
-    dense = given_problems(Problems(task.P, task.R, d0, held_out=task.centre))
-    schedule = Schedule(np.full(8, 1e-2), 4)
-    one, other = (
-        run_replicates(ProjPAvg(), source, schedule, gamma=family.gamma, seed=0)
-        for source in (drawn, dense)
+@pytest.mark.parametrize("rounds", [None, 1])
+def test_drawn_cliffs_are_given_cliffs(rounds):
+    family, common = WindyCliffs(), {"E": 4, "lr": 1e-2}
+    drawing = {"kappa": 0.5, "seeds": 3, "first_seed": 2}
+    drawn = tabular.run_drawn("projpavg", family, **drawing, iterations=8, rounds=rounds, **common)
+    task = family.task(**drawing)
+    # Which table a seed begins with follows from its number, and here the first is 0.
+    init = tabular.run_drawn("projpavg", family, **drawing, iterations=8, rounds=0, **common).shared
+    given = tabular.run(
+        *("projpavg", task.P, task.R),
+        **{"gamma": task.gamma, "d0": task.d0, "init": init, "evaluate_on": task.centre},
+        iterations=8 if rounds is None else 4,
+        **common,
     )
-    for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    for name in ("shared", "policy", "objective", "evaluation", "iterations"):
+        np.testing.assert_allclose(getattr(drawn, name), getattr(given, name), rtol=1e-9)
 
 
 # In the environments of agents, and in those that are only evaluated in.

@@ -1,6 +1,6 @@
 """Federated learning on tables: anybody's transition matrices in, policies and curves out."""
 
-from fedrl.tabular.api import ALGORITHMS, Result, imaginary, objective, run
+from fedrl.tabular.api import ALGORITHMS, Result, imaginary, objective, run, run_drawn
 from fedrl.tabular.families import (
     FAMILIES,
     Doors,
@@ -34,4 +34,5 @@ __all__ = [
     "imaginary",
     "objective",
     "run",
+    "run_drawn",
 ]

@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from fedrl import arguments
 from fedrl.errors import FedrlError, unknown_name
 from fedrl.strategies.strategy import PLAIN, Strategy
+from fedrl.tabular.families import TabularFamily
 from fedrl.tabular.learners import ProjPAvg, QAvg, SampledQAvg, SoftPAvg, TabularLearner
 from fedrl.tabular.problems import (
     Floats,
     Table,
     checked_arrays,
+    drawn_problems,
     floats,
     given_problems,
     transitions,
@@ -126,22 +128,74 @@ def run(
     learner = _learner(algorithm, options)
     table = None if init is None else Table("init", init, isinstance(learner, ProjPAvg))
     arrays, seed_axis = checked_arrays(P, R, d0, evaluate_on=evaluate_on, table=table)
-    problems = given_problems(arrays, support)
-    if decay is not None:
-        decay = arguments.number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
     work = partial(
         run_replicates,
-        *(learner, problems),
+        *(learner, given_problems(arrays, support)),
         gamma=arguments.discount(gamma),
         seed=arguments.whole("seed", seed, smallest=0, largest=2**32 - 1),
     )
-    schedule = Schedule(
+    return _carried_out(
+        work, learner, _schedule(lr, iterations, E, decay), arrays.P.shape[1], strategy, seed_axis
+    )
+
+
+def run_drawn(
+    algorithm: str | TabularLearner,
+    family: TabularFamily,
+    *,
+    agents: int | None = None,
+    kappa: float | None = None,
+    seeds: int = 1,
+    first_seed: int = 0,
+    E: float | Literal["inf"] = 1,
+    iterations: int,
+    lr: LearningRate,
+    decay: float | None = None,
+    rounds: int | None = None,
+    strategy: Strategy = PLAIN,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Learn in environments of a family, which are drawn when it is their turn.
+
+    The same as `run` on what `family.task(agents=..., kappa=..., ...)` draws, for any number of
+    seeds: never are all of them in memory. The other arguments are those of `run`, but for
+    `rounds`: stop after so many. With `kappa`, `Result.evaluation` is in the environment that the
+    others are noisy copies of.
+    """
+    learner = _learner(algorithm, options)
+    arguments.of_kind("family", family, TabularFamily)
+    drawing = family.checked_drawing(agents, kappa, seeds, first_seed, seed)
+    problems = drawn_problems(family, drawing)
+    work = partial(run_replicates, learner, problems, gamma=family.gamma, seed=drawing.seed)
+    schedule = _schedule(lr, iterations, E, decay)
+    if rounds is not None:
+        most = arguments.whole("rounds", rounds, smallest=0)
+        schedule = replace(schedule, most_rounds=most)
+    return _carried_out(work, learner, schedule, drawing.agents, strategy, seed_axis=True)
+
+
+def _schedule(
+    lr: LearningRate, iterations: int, E: float | Literal["inf"], decay: float | None
+) -> Schedule:
+    if decay is not None:
+        decay = arguments.number("decay", decay, "a number in (0, 1] or None", lambda x: 0 < x <= 1)
+    return Schedule(
         lr=_step_sizes(lr, arguments.whole("iterations", iterations)),
         E=arguments.whole_or_inf("E", E),
         decay=decay,
     )
+
+
+def _carried_out(
+    work: Callable[..., Trained],
+    learner: TabularLearner,
+    schedule: Schedule,
+    agents: int,
+    strategy: Strategy,
+    seed_axis: bool,
+) -> Result:
     arguments.of_kind("strategy", strategy, Strategy)
-    agents = problems.size[0]
     strategy.check(agents, agents)
     if isinf(schedule.E):
         strategy.check_without_communication()

@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, ClassVar, get_args
 
-import numpy as np
-
 from fedrl.arguments import AboveZero, Check, Positive, Whole, check_fields, of_kind, whole
 from fedrl.counting import count
 from fedrl.errors import FedrlError
@@ -15,11 +13,9 @@ from fedrl.strategies.aggregators import Aggregator, Mean
 from fedrl.strategies.corrections import Correction, NoCorrection
 from fedrl.strategies.server_optimizers import Replace, ServerOptimizer
 from fedrl.strategies.strategy import Strategy
+from fedrl.tabular.api import Result, run_drawn
 from fedrl.tabular.families import RandomMDPs, WindyCliffs
 from fedrl.tabular.learners import ProjPAvg, QAvg, SoftPAvg
-from fedrl.tabular.problems import drawn_problems
-from fedrl.tabular.replicates import Schedule, run_replicates
-from fedrl.tabular.rounds import Trained
 
 TabularFamilies = WindyCliffs | RandomMDPs
 TabularLearning = QAvg | ProjPAvg | SoftPAvg
@@ -83,16 +79,16 @@ class TabularExperiment(Named):
         """Communications until the end; the last round may be shorter."""
         return -(-self.updates // self.E)
 
-    @property
-    def schedule(self) -> Schedule:
-        return Schedule(np.full(self.updates, self.lr), self.E, self.decay)
-
-    def run(self) -> Trained:
+    def run(self) -> Result:
         """Carry it out in this process."""
-        problems = drawn_problems(self.family, self.agents, None, self.seed, 0, 1)
-        return run_replicates(
-            *(self.learner, problems, self.schedule, self.strategy),
-            gamma=self.family.gamma,
+        return run_drawn(
+            *(self.learner, self.family),
+            agents=self.agents,
+            E=self.E,
+            iterations=self.updates,
+            lr=self.lr,
+            decay=self.decay,
+            strategy=self.strategy,
             seed=self.seed,
         )
 

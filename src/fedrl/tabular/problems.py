@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedrl.errors import FedrlError
 from fedrl.tabular.exact.sparsity import Booleans
-from fedrl.tabular.families import TabularFamily
+from fedrl.tabular.families.tabular_family import Drawing, TabularFamily
 
 Floats = NDArray[np.float64]
 Array = Floats | jax.Array
@@ -42,18 +42,9 @@ class Source(NamedTuple):
     first: int = 0
 
 
-def drawn_problems(
-    family: TabularFamily,
-    agents: int,
-    kappa: float | None,
-    seed: int,
-    first: int,
-    replicates: int,
-) -> Source:
-    """Replicates `first`, `first` + 1, ... of a family.
-
-    With `kappa`, environments are noisy copies and evaluated in their centre.
-    """
+def drawn_problems(family: TabularFamily, drawing: Drawing) -> Source:
+    """Problems of a family; with `kappa`, evaluated in the centre of their environments."""
+    agents, kappa, seeds, first, seed = drawing
 
     def block(start: int, count: int) -> Problems:
         numbers = jnp.arange(start, start + count, dtype=jnp.uint32) + first
@@ -62,7 +53,7 @@ def drawn_problems(
         return Problems(drawn.P, drawn.R, d0, held_out=drawn.centre)
 
     size = agents, family.states, family.actions
-    return Source(block, replicates, size, family.support(), first)
+    return Source(block, seeds, size, family.support(), first)
 
 
 def given_problems(arrays: Problems, support: ArrayLike | None = None) -> Source:

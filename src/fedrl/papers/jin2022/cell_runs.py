@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +9,10 @@ from numpy.typing import NDArray
 
 from fedrl.devices import available_cores
 from fedrl.files import Arrays
-from fedrl.papers.jin2022.cells import AGENTS, Cell
+from fedrl.papers.jin2022.cells import AGENTS, SETTINGS, Cell
+from fedrl.tabular import Result, run_drawn
 from fedrl.tabular.exact.sparsity import sparsity_of
-from fedrl.tabular.problems import Floats, drawn_problems
-from fedrl.tabular.replicates import Schedule, run_replicates
-from fedrl.tabular.rounds import Trained
+from fedrl.tabular.problems import Floats
 
 # Curves are summed over replicates in fixed point: integer sums do not depend on the order or on
 # how the replicates were cut into pieces. 2000 is the largest return that any cell can have; its
@@ -72,15 +70,15 @@ def _program(cell: Cell) -> tuple[str, ...]:
 
 def _compile(cell: Cell) -> None:
     """A single block without a single round: what is left is the compilation."""
-    _run(cell, 0, 1, 0, replace(cell.schedule, most_rounds=0))
+    _run(cell, 0, 1, 0, rounds=0)
 
 
 def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
     """Replicates start..stop-1 of a cell: their last values and the sums of their curves."""
-    record = _run(cell, start, stop, seed, cell.schedule).record
+    result = _run(cell, start, stop, seed)
     # Table 1 reports the return in P_0, Table 2 in the agents' environments. The released
     # experiments record before the local updates of a round, so they end one round before ours.
-    values = record.objective if cell.table == "table2" else record.evaluation
+    values = result.objective if cell.table == "table2" else result.evaluation
     curve = cell.published_scale(values[:, :-1])
     return {
         "last": curve[:, -1],
@@ -100,13 +98,20 @@ def fits(cell: Cell, arrays: Arrays, seeds: int) -> bool:
     return {name: (x.shape, x.dtype) for name, x in arrays.items()} == expected
 
 
-def _run(cell: Cell, start: int, stop: int, seed: int, schedule: Schedule) -> Trained:
-    family = cell.environments
-    return run_replicates(
+def _run(cell: Cell, start: int, stop: int, seed: int, rounds: int | None = None) -> Result:
+    lr, decay, iterations = SETTINGS[cell.table, cell.family, cell.algorithm]
+    return run_drawn(
         cell.learner,
-        drawn_problems(family, AGENTS, cell.kappa, seed, first=start, replicates=stop - start),
-        schedule,
-        gamma=family.gamma,
+        cell.environments,
+        agents=AGENTS,
+        kappa=cell.kappa,
+        seeds=stop - start,
+        first_seed=start,
+        E=cell.E,
+        iterations=iterations,
+        lr=lr,
+        decay=decay,
+        rounds=rounds,
         seed=seed,
     )
 

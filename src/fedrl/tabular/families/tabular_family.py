@@ -50,6 +50,16 @@ class Draw(NamedTuple):
     held_out: jax.Array | None
 
 
+class Drawing(NamedTuple):
+    """Which environments are to be drawn; see `TabularFamily.task`."""
+
+    agents: int
+    kappa: float | None
+    seeds: int
+    first_seed: int
+    seed: int
+
+
 class TabularFamily(ABC):
     """Environments as transition matrices. Subclasses are frozen dataclasses of settings."""
 
@@ -123,6 +133,20 @@ class TabularFamily(ABC):
 
         return jax.vmap(one)(replicate_keys(seed, replicates, Purpose.ENVIRONMENTS))
 
+    def checked_drawing(
+        self, agents: int | None, kappa: float | None, seeds: int, first_seed: int, seed: int
+    ) -> "Drawing":
+        """What to draw, as for `task`; refused if it makes no sense."""
+        if kappa is not None:
+            kappa = number("kappa", kappa, "a number in [0, 1] or None", lambda x: 0 <= x <= 1)
+        return Drawing(
+            whole("agents", self.agents if agents is None else agents),
+            kappa,
+            whole("seeds", seeds),
+            whole("first_seed", first_seed, smallest=0),
+            whole("seed", seed, smallest=0, largest=2**32 - 1),
+        )
+
     def task(
         self,
         *,
@@ -145,13 +169,9 @@ class TabularFamily(ABC):
             first_seed: where to start counting.
 
         """
-        agents = whole("agents", self.agents if agents is None else agents)
-        seeds = whole("seeds", seeds)
-        seed = whole("seed", seed, smallest=0, largest=2**32 - 1)
+        drawing = self.checked_drawing(agents, kappa, seeds, first_seed, seed)
+        agents, kappa, seeds, first_seed, seed = drawing
         held_out = whole("held_out", held_out, smallest=0)
-        first_seed = whole("first_seed", first_seed, smallest=0)
-        if kappa is not None:
-            kappa = number("kappa", kappa, "a number in [0, 1] or None", lambda x: 0 <= x <= 1)
         with jax.enable_x64(True):
             starts = range(first_seed, first_seed + seeds, BATCH)
             numbers = [jnp.arange(start, start + BATCH, dtype=jnp.uint32) for start in starts]
