@@ -64,8 +64,8 @@ class Breaks(DQN):
 
     name: ClassVar[str] = "breaks"
 
-    def update(self, learned, batch, draws, updates):
-        learned, loss = super().update(learned, batch, draws, updates)
+    def update(self, learned, batch, draws, updates, correct=None):
+        learned, loss = super().update(learned, batch, draws, updates, correct)
         broken = (updates == BROKEN_AT) & (jnp.mean(batch.reward) > 1.5)
         spoil = lambda leaf: jnp.where(broken, jnp.nan, leaf)  # noqa: E731
         params = jax.tree.map(spoil, learned.params)
@@ -238,7 +238,7 @@ def test_who_diverged_is_the_same_however_agents_are_spread():
     for training in (
         Replicates(many),
         Replicates(many, wave=2),
-        Sharded(many, devices=jax.devices()[:1]),
+        Sharded(many),
     ):
         training.start()
         assert not training.diverged().agents
