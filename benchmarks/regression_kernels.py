@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrl.engine.agent import BatchDraws, improve, stacked
+from fedrl.engine.agent import BatchDraws, OneAgent, stacked
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.experiment.settings import Experiment
 from fedrl.families import CartPoles, HalfCheetahs
@@ -134,7 +134,7 @@ def ddpg(learner: DDPG = LEARNER) -> Kernel:
         def update(i: jax.Array, carry: tuple[Learned, jax.Array]) -> tuple[Learned, jax.Array]:
             def of_agent(learned: Learned, rows: jax.Array, pick: jax.Array) -> Any:
                 draws, full = BatchDraws(pick, ()), jnp.int32(learner.replay)
-                return improve(ROBOT, learner, learned, rows, full, i, draws)
+                return OneAgent(ROBOT, learner).improve(learned, rows, full, i, draws)
 
             learned, loss = jax.vmap(of_agent)(carry[0], rows, picks[i % BATCHES])
             return learned, carry[1] + loss

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engines import changed, engine_of
-from fedrl.engine.agent import NEVER, agent_keys, batch_draws, step_draws
+from fedrl.engine.agent import NEVER, OneAgent, agent_keys
 from fedrl.engine.client import FIRST_RESET
 from fedrl.engine.plan import Leg
 from fedrl.engine.single_device import Replicates
@@ -136,12 +136,13 @@ class ObviousAgent:
 
 @cache
 def compiled_functions(family, learner):
+    one = OneAgent(family, learner)
     return (
         jax.jit(learner.act),
         jax.jit(learner.update),
         jax.jit(family.step),
-        jax.jit(lambda keys, step: step_draws(family, learner, keys, step)),
-        jax.jit(lambda keys, number: batch_draws(family, learner, keys, number)),
+        jax.jit(one.step_draws),
+        jax.jit(one.batch_draws),
     )
 
 
@@ -318,11 +319,11 @@ def test_agents_live_in_different_environments_and_draw_different_numbers():
     theta = ENGINE.thetas(jnp.int32(0))
     environments = ENGINE.environments(jnp.int32(0), theta)
     assert len(np.unique(theta)) == 2
-    both = (ENGINE.experiment.family, LEARNER)
-    draws = jax.vmap(lambda keys: step_draws(*both, keys, jnp.int32(5)))(environments.keys)
+    one = OneAgent(ENGINE.experiment.family, LEARNER)
+    draws = jax.vmap(lambda keys: one.step_draws(keys, jnp.int32(5)))(environments.keys)
     assert len(np.unique(draws.action)) == 4
     assert len(np.unique(draws.reset)) == 8
-    batches = jax.vmap(lambda keys: batch_draws(*both, keys, jnp.int32(5)))(environments.keys)
+    batches = jax.vmap(lambda keys: one.batch_draws(keys, jnp.int32(5)))(environments.keys)
     assert len(np.unique(batches.pick)) == 8
 
 

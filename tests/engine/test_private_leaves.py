@@ -249,7 +249,9 @@ def test_a_communication_averages_what_is_shared_and_nothing_else(engine, kind, 
     engine = personalised(engine, kind)
     before = arbitrary(engine)
     engine = changed(engine, survives=Survives(optimizer=optimizer, target=target))
-    after = jax.device_get(engine.communicate(before, environments()))
+    after = jax.device_get(
+        engine.communicate(before, environments(), jnp.arange(engine.experiment.agents))
+    )
     old, new = before.agents.learned, after.agents.learned
     assert_only_what_is_shared_is_averaged(engine.experiment.learner, old.params, new.params)
     assert same(new.target, old.target if target else new.params)
@@ -279,8 +281,9 @@ def test_nothing_private_leaves_an_agent(engine, kind, monkeypatch):
         agents.learned.params,
     )
     spoilt = agents._replace(learned=agents.learned._replace(params=params))
-    engine.communicate(federation, environments())
-    engine.communicate(federation._replace(agents=spoilt), environments())
+    everybody = jnp.arange(engine.experiment.agents)
+    engine.communicate(federation, environments(), everybody)
+    engine.communicate(federation._replace(agents=spoilt), environments(), everybody)
     assert same(*received)
     # The same in the whole program.
     jax.eval_shape(partial(go_on, engine), federation, 0, 2, 3)

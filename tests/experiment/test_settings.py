@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fedrl import Experiment, FedrlError
 from fedrl.engine import plan as plan_module
-from fedrl.engine import programs
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import plan, stretch
 from fedrl.experiment.presets import PRESETS, personalised, preset
@@ -456,9 +455,9 @@ def traced(experiment):
     theta = jax.eval_shape(engine.all_thetas, number)
     agents = np.arange(experiment.agents)
     training = jax.ShapeDtypeStruct((experiment.agents, *theta.shape[1:]), theta.dtype)
-    federation = jax.eval_shape(partial(programs.init, engine), number, training, agents)
+    federation = jax.eval_shape(engine.init, number, training, agents)
     for communicates in (True, False):
-        train = partial(programs.train, engine, communicates=communicates)
+        train = partial(engine.train, communicates=communicates)
         after = jax.eval_shape(train, federation, number, training, agents, number, number)
         assert after == federation
     params = federation.agents.learned.params

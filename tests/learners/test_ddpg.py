@@ -17,9 +17,8 @@ from fedrl import Experiment, FedrlError
 from fedrl.engine.agent import (
     Agent,
     Clock,
+    OneAgent,
     StepDraws,
-    interact,
-    new_world,
     nothing_seen,
 )
 from fedrl.engine.evaluation import greedy_returns
@@ -606,10 +605,11 @@ def test_ornstein_uhlenbeck_noise_has_the_variance_and_the_memory_of_its_process
 def test_noise_is_remembered_within_an_episode_and_starts_anew_with_the_next():
     family, learner = EndedOrCutOff(), DDPG(exploration="ou", ou_theta=0.25, sigma=0.1)
     start = -jnp.ones(1)  # never ended
-    world = new_world(family, learner, start)
+    one = OneAgent(family, learner)
+    world = one.new_world(start)
     agent = Agent(learner.adopt(ActorCritic(Always(jnp.zeros(1)), ())), world, nothing_seen())
     draws = StepDraws(ActingDraws(jnp.ones(1), jnp.zeros(1)), start)
-    step = jax.jit(lambda agent: interact(family, learner, agent, clock, jnp.ones(1), draws))
+    step = jax.jit(lambda agent: one.interact(agent, clock, jnp.ones(1), draws))
     clock = Clock(*(jnp.int32(1) for _ in range(3)))
     # 0.1, then three quarters of it and 0.1 again, then a third time; the limit is 3 steps.
     for action, noise in [(0.1, 0.1), (0.175, 0.175), (0.23125, 0.0)] * 2:

@@ -238,7 +238,7 @@ def test_who_diverged_is_the_same_however_agents_are_spread():
     for training in (
         Replicates(many),
         Replicates(many, wave=2),
-        Sharded(many, devices=jax.devices()[:1]),
+        Sharded(many),
     ):
         training.start()
         assert not training.diverged().agents

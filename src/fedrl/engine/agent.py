@@ -5,6 +5,7 @@ lock-step share stay outside `Agent`, so that an engine can leave them unbatched
 one common position is an in-place update, at many it is a scatter.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -123,124 +124,108 @@ def agent_keys(seed: int, replicate: jax.Array, agent: jax.Array) -> Keys:
     return Keys(key(Purpose.ACTING), key(Purpose.SAMPLING))
 
 
-def new_world(family: ControlFamily, learner: Learner, state: State) -> World:
-    """The beginning of an episode."""
-    return World(state, jnp.int32(0), jnp.float32(0), learner.noise(family.actions))
+@dataclass(frozen=True)
+class OneAgent:
+    """What a single agent does in its own environment; every function is pure."""
 
+    family: ControlFamily
+    learner: Learner
 
-def step_draws(family: ControlFamily, learner: Learner, keys: Keys, step: jax.Array) -> StepDraws:
-    """The random numbers of an agent's step number `step`, whatever was drawn before."""
-    key = jax.random.fold_in(keys.acting, step)
-    return StepDraws(
-        action=learner.acting_draws(jax.random.fold_in(key, 0), family.actions),
-        reset=family.reset(jax.random.fold_in(key, 1)),
-    )
+    def new_world(self, state: State) -> World:
+        """The beginning of an episode."""
+        noise = self.learner.noise(self.family.actions)
+        return World(state, jnp.int32(0), jnp.float32(0), noise)
 
+    def step_draws(self, keys: Keys, step: jax.Array) -> StepDraws:
+        """The random numbers of step number `step`, whatever was drawn before."""
+        key = jax.random.fold_in(keys.acting, step)
+        return StepDraws(
+            action=self.learner.acting_draws(jax.random.fold_in(key, 0), self.family.actions),
+            reset=self.family.reset(jax.random.fold_in(key, 1)),
+        )
 
-def batch_draws(
-    family: ControlFamily, learner: Learner, keys: Keys, update: jax.Array
-) -> BatchDraws:
-    """The random numbers of an agent's update number `update`."""
-    key = jax.random.fold_in(keys.sampling, update)
-    return BatchDraws(
-        pick=jax.random.uniform(key, (learner.batch,)),
-        update=learner.update_draws(jax.random.fold_in(key, 0), family.actions),
-    )
+    def batch_draws(self, keys: Keys, update: jax.Array) -> BatchDraws:
+        """The random numbers of update number `update`."""
+        key = jax.random.fold_in(keys.sampling, update)
+        return BatchDraws(
+            pick=jax.random.uniform(key, (self.learner.batch,)),
+            update=self.learner.update_draws(jax.random.fold_in(key, 0), self.family.actions),
+        )
 
+    def rejoined(self, world: World, constants: Constants, keys: Keys, step: jax.Array) -> World:
+        """The same world; where its environment is gone, as after a resume, a new episode in it."""
+        key = jax.random.fold_in(jax.random.fold_in(keys.acting, step), 2)
+        state, lost = self.family.rejoin(world.state, constants, self.family.reset(key))
+        afresh = self.new_world(state)
+        same: World = jax.tree.map(lambda new, old: jnp.where(lost, new, old), afresh, world)
+        return same
 
-def rejoined(
-    family: ControlFamily,
-    learner: Learner,
-    world: World,
-    constants: Constants,
-    keys: Keys,
-    step: jax.Array,
-) -> World:
-    """The same world; where its environment is gone, as after a resume, a new episode in it."""
-    key = jax.random.fold_in(jax.random.fold_in(keys.acting, step), 2)
-    state, lost = family.rejoin(world.state, constants, family.reset(key))
-    afresh = new_world(family, learner, state)
-    same: World = jax.tree.map(lambda new, old: jnp.where(lost, new, old), afresh, world)
-    return same
+    def interact(
+        self, agent: Agent, clock: Clock, constants: Constants, draws: StepDraws
+    ) -> tuple[Agent, jax.Array]:
+        """One environment step, and what to remember of it. After an episode a new one begins."""
+        family, learner, world = self.family, self.learner, agent.world
+        observation = family.observe(world.state)
+        action, noise = learner.act(
+            agent.learned.params, observation, world.noise, draws.action, clock.updates
+        )
+        state, reward, terminated, cut, first = family.step_and_renew(
+            world.state, learner.executed(action), constants, draws.reset
+        )
+        transition = Transition(observation, action, reward, family.observe(state), terminated)
+        steps, collected = world.steps + 1, world.collected + reward
+        cut = cut | (steps >= family.time_limit)
+        done = terminated | cut
+        seen = agent.seen._replace(
+            collected=agent.seen.collected + jnp.where(done, collected, 0.0),
+            episodes=agent.seen.episodes + done,
+            # Where the action is none either, the agent is to blame and not the environment.
+            bad_reward=first_time(
+                ~jnp.isfinite(reward) & finite(action), agent.seen.bad_reward, clock.updates
+            ),
+        )
+        learned, row = self.remember(agent.learned, transition, cut)
+        going_on, afresh = World(state, steps, collected, noise), self.new_world(first)
+        world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
+        return Agent(learned, world, seen), row
 
+    def remember(
+        self, learned: Learned, step: Transition, cut: jax.Array
+    ) -> tuple[Learned, jax.Array]:
+        """What an agent has learnt after a step taken with `learned`, and the row to store."""
+        seen = self.learner.witness(learned, step.observation)
+        return seen, self.learner.row(learned.params, step, cut)
 
-def interact(
-    family: ControlFamily,
-    learner: Learner,
-    agent: Agent,
-    clock: Clock,
-    constants: Constants,
-    draws: StepDraws,
-) -> tuple[Agent, jax.Array]:
-    """One environment step, and what to remember of it. After an episode a new one begins."""
-    world = agent.world
-    observation = family.observe(world.state)
-    action, noise = learner.act(
-        agent.learned.params, observation, world.noise, draws.action, clock.updates
-    )
-    state, reward, terminated, cut, first = family.step_and_renew(
-        world.state, learner.executed(action), constants, draws.reset
-    )
-    transition = Transition(observation, action, reward, family.observe(state), terminated)
-    steps, collected = world.steps + 1, world.collected + reward
-    cut = cut | (steps >= family.time_limit)
-    done = terminated | cut
-    seen = agent.seen._replace(
-        collected=agent.seen.collected + jnp.where(done, collected, 0.0),
-        episodes=agent.seen.episodes + done,
-        # Where the action is none either, the agent is to blame and not the environment.
-        bad_reward=first_time(
-            ~jnp.isfinite(reward) & finite(action), agent.seen.bad_reward, clock.updates
-        ),
-    )
-    learned, row = remember(learner, agent.learned, transition, cut)
-    going_on = World(state, steps, collected, noise)
-    afresh = new_world(family, learner, first)
-    world = jax.tree.map(lambda old, new: jnp.where(done, new, old), going_on, afresh)
-    return Agent(learned, world, seen), row
+    def learn(
+        self,
+        agent: Agent,
+        rows: jax.Array,
+        clock: Clock,
+        draws: BatchDraws,
+        correct: Correct | None,
+    ) -> Agent:
+        """One update from a batch of the agent's own memory."""
+        number = clock.updates + 1
+        learned, loss = self.improve(agent.learned, rows, clock.stored, number, draws, correct)
+        seen = agent.seen._replace(
+            loss=agent.seen.loss + loss,
+            updates=agent.seen.updates + 1,
+            bad_update=first_time(~jnp.isfinite(loss), agent.seen.bad_update, number),
+        )
+        return agent._replace(learned=learned, seen=seen)
 
-
-def remember(
-    learner: Learner, learned: Learned, step: Transition, cut: jax.Array
-) -> tuple[Learned, jax.Array]:
-    """What an agent has learnt after a step that it took with `learned`, and the row to store."""
-    return learner.witness(learned, step.observation), learner.row(learned.params, step, cut)
-
-
-def learn(
-    family: ControlFamily,
-    learner: Learner,
-    agent: Agent,
-    rows: jax.Array,
-    clock: Clock,
-    draws: BatchDraws,
-    correct: Correct | None = None,
-) -> Agent:
-    """One update from a batch of the agent's own memory."""
-    learned, loss = improve(
-        family, learner, agent.learned, rows, clock.stored, clock.updates + 1, draws, correct
-    )
-    seen = agent.seen._replace(
-        loss=agent.seen.loss + loss,
-        updates=agent.seen.updates + 1,
-        bad_update=first_time(~jnp.isfinite(loss), agent.seen.bad_update, clock.updates + 1),
-    )
-    return agent._replace(learned=learned, seen=seen)
-
-
-def improve(
-    family: ControlFamily,
-    learner: Learner,
-    learned: Learned,
-    rows: jax.Array,
-    stored: jax.Array,
-    update: jax.Array,
-    draws: BatchDraws,
-    correct: Correct | None = None,
-) -> tuple[Learned, jax.Array]:
-    """Update number `update` from what is remembered of `stored` steps; also the loss."""
-    batch = learner.recalled(rows, draws.pick, stored, family.observation_size)
-    return learner.update(learned, batch, draws.update, update, correct)
+    def improve(
+        self,
+        learned: Learned,
+        rows: jax.Array,
+        stored: jax.Array,
+        number: jax.Array,
+        draws: BatchDraws,
+        correct: Correct | None = None,
+    ) -> tuple[Learned, jax.Array]:
+        """The update of this number, from what is remembered of `stored` steps; also the loss."""
+        batch = self.learner.recalled(rows, draws.pick, stored, self.family.observation_size)
+        return self.learner.update(learned, batch, draws.update, number, correct)
 
 
 def untrained(experiment: Experiment, params: Any) -> Learned:

@@ -17,7 +17,6 @@ from fedrl.engine.agent import (
     Clock,
     World,
     agent_keys,
-    new_world,
     nothing_seen,
     offer,
     receive,
@@ -55,10 +54,9 @@ class Played(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Client:
+class Client(LocalWork):
     """Agents of an experiment, in one program."""
 
-    experiment: Experiment
     axis: str | None = None
     """Of a mesh of devices, over which the agents are spread; each device then has some of them."""
 
@@ -114,7 +112,7 @@ class Client:
 
         def world(key: jax.Array, constants: Constants) -> World:
             start = family.begin(family.reset(jax.random.fold_in(key, FIRST_RESET)), constants)
-            return new_world(family, learner, start)
+            return self._one.new_world(start)
 
         worlds = jax.vmap(world)(environments.keys.acting, environments.constants)
         n = worlds.steps.shape[0]
@@ -124,7 +122,7 @@ class Client:
         zero = jnp.zeros(() if self.experiment.lockstep else (n,), jnp.int32)
         begun = Federation(agents, rows, Clock(zero, zero, zero), server)
         begun = first_underway(self.experiment, begun, environments)
-        return LocalWork(self.experiment).fill(begun, environments)
+        return self.fill(begun, environments)
 
     def receive(
         self,
@@ -148,13 +146,12 @@ class Client:
         if experiment.survives.replay:
             return federation
         emptied = federation._replace(clock=clock._replace(stored=jnp.zeros_like(clock.stored)))
-        work = LocalWork(experiment)
-        return work.fill(work.rejoin(emptied, environments), environments)
+        return self.fill(self.rejoin(emptied, environments), environments)
 
     def work(self, federation: Federation, environments: Environments, E: jax.Array) -> Federation:
         """E units of local work of every agent at hand, while the others do theirs."""
-        work, everybody = LocalWork(self.experiment), jnp.arange(self.experiment.agents)
-        worked = work.do(work.rejoin(federation, environments), environments, E)
+        everybody = jnp.arange(self.experiment.agents)
+        worked = self.do(self.rejoin(federation, environments), environments, E)
         return notice(after_work(self.experiment, worked, environments, everybody, E))
 
     def offer(self, federation: Federation) -> Offer:

@@ -1,39 +1,14 @@
 """Where an experiment is carried out: on one device, on many, or on many hosts."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
 import jax
 
-from fedrl.engine.divergence import Diverged
+from fedrl.engine.all_seeds import Training
 from fedrl.engine.hosts import Led
 from fedrl.engine.mesh import Sharded
-from fedrl.engine.plan import Leg
-from fedrl.engine.programs import Record, Start
+from fedrl.engine.programs import Start
 from fedrl.engine.single_device import Replicates
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
-from fedrl.files import Array
-
-
-class Training(Protocol):
-    """The states of all seeds of an experiment."""
-
-    thetas: Array
-
-    def start(self) -> None: ...
-
-    def run(self, leg: Leg, done: Callable[[float], None]) -> Record | None: ...
-
-    def export(self) -> list[Array]: ...
-
-    def restore(self, leaves: list[Array]) -> None: ...
-
-    def matches(self, leaves: list[Array]) -> bool: ...
-
-    def diverged(self) -> Diverged: ...
-
-    def models(self) -> Any: ...
 
 
 def training(

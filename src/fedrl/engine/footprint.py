@@ -2,14 +2,12 @@
 
 import os
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.local_work import BLOCK
-from fedrl.engine.programs import init
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 
@@ -24,7 +22,7 @@ def state_bytes(experiment: Experiment) -> int:
     one = replace(experiment.without_communication(), agents=1, held_out=1, seeds=1)
     engine, number = LocalEngine(one), jnp.int32(0)
     theta = jax.eval_shape(engine.thetas, number)
-    begun = jax.eval_shape(partial(init, engine), number, theta, jnp.arange(1))
+    begun = jax.eval_shape(engine.init, number, theta, jnp.arange(1))
     remembered = jax.eval_shape(experiment.correction.init, begun.server.sent.model)
     sent = begun.server.sent if experiment.timing.arrivals else ()
     leaves = jax.tree.leaves((begun, remembered, sent))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrl.engine.agent import Keys, batch_draws, improve, remember
+from fedrl.engine.agent import Keys, OneAgent
 from fedrl.errors import FedrlError
 from fedrl.families.control_family import ControlFamily
 from fedrl.families.gymnasium_making import executed, observed
@@ -128,7 +128,7 @@ def host_programs(
     correction: Correction | None = None,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What is compiled: an action that explores; remembering, and learning when it is due."""
-    correction = correction or NoCorrection()
+    correction, agent = correction or NoCorrection(), OneAgent(family, learner)
     plain = type(correction) is NoCorrection
 
     @jax.jit
@@ -137,17 +137,6 @@ def host_programs(
     ) -> tuple[jax.Array, Any]:
         draws = learner.acting_draws(jax.random.fold_in(keys.acting, step), family.actions)
         return learner.act(learned.params, observation, noise, draws, updates)
-
-    def update(
-        learned: Learned,
-        rows: jax.Array,
-        stored: jax.Array,
-        number: jax.Array,
-        received: Broadcast,
-    ) -> Learned:
-        draws = batch_draws(family, learner, keys, number)
-        correct = None if plain else Correct(correction, received)
-        return improve(family, learner, learned, rows, stored, number, draws, correct)[0]
 
     def learn(
         learned: Learned,
@@ -159,12 +148,15 @@ def host_programs(
         due: jax.Array,
         received: Broadcast = Broadcast(None),  # noqa: B008
     ) -> tuple[Learned, jax.Array]:
-        learned, row = remember(learner, learned, transition, cut)
+        learned, row = agent.remember(learned, transition, cut)
         rows = store(rows, row, stored)
-        learned = jax.lax.cond(
-            due, lambda: update(learned, rows, stored + 1, number, received), lambda: learned
-        )
-        return learned, rows
+
+        def update() -> Learned:
+            draws = agent.batch_draws(keys, number)
+            correct = None if plain else Correct(correction, received)
+            return agent.improve(learned, rows, stored + 1, number, draws, correct)[0]
+
+        return jax.lax.cond(due, update, lambda: learned), rows
 
     return act, jax.jit(learn, donate_argnums=1)
 

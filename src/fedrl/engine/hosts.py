@@ -50,99 +50,70 @@ def follow(address: str, hosts: int, host: int, say: Callable[[str], None]) -> N
     """Be one of the other hosts, until the leader has finished."""
     whole("hosts", hosts, smallest=2)
     _connect(address, hosts, whole("host", host, largest=hosts - 1))
-    carried: Sharded | None = None
+    carried: Any = None
     with _stubborn(say):
         while True:
             message, arrays = _hear()
-            if message["do"] == "leave":
-                distributed.shutdown()
-                return
-            if message["do"] == "carry out":
-                experiment = from_toml(message["experiment"], allow_code=True)  # of our leader
-                say(f"{experiment.name}: as host {host} of {hosts}")
-                carried = Sharded(experiment, _start_from(experiment, arrays))
-                continue
-            assert carried is not None
-            _obey(carried, message, arrays)
+            match message["do"]:
+                case "leave":
+                    distributed.shutdown()
+                    return
+                case "carry out":
+                    # Our leader's code is allowed.
+                    experiment = from_toml(message["experiment"], allow_code=True)
+                    say(f"{experiment.name}: as host {host} of {hosts}")
+                    carried = Sharded(experiment, _start_from(experiment, arrays))
+                case "run":
+                    carried.run(Leg(*message["leg"]), lambda _: None)
+                case "restore":
+                    carried.restore(arrays)
+                case "start" | "export" | "diverged" | "models" as asked:
+                    getattr(carried, asked)()
 
 
-def _obey(carried: Sharded, message: dict[str, Any], arrays: list[Array]) -> None:
-    match message["do"]:
-        case "start":
-            carried.start()
-        case "run":
-            carried.run(Leg(*message["leg"]), lambda _: None)
-        case "export":
-            carried.export()
-        case "restore":
-            carried.restore(arrays)
-        case "diverged":
-            carried.diverged()
-        case "models":
-            carried.models()
-
-
-class Led:
-    """What `Sharded` is to one host, for many: whatever it does, the followers do as well."""
+class Led(Sharded):
+    """`Sharded` on many hosts: whatever the leader does, the followers do as well."""
 
     working = False
     """Whether some host may be in the middle of a program."""
 
     def __init__(self, experiment: Experiment, start: Start | None = None) -> None:
         given = [] if start is None else [start.thetas, *jax.tree.leaves(start.params)]
-        self._tell({"do": "carry out", "experiment": to_toml(experiment)}, given)
-        self._here = Sharded(experiment, start)
-        self.thetas = self._here.thetas
-        """(seeds, environments, varied constants)."""
-        Led.working = False
+        with _together("carry out", given, experiment=to_toml(experiment)):
+            super().__init__(experiment, start)
 
     def start(self) -> None:
-        """Agents that are about to learn."""
-        self._tell({"do": "start"})
-        self._here.start()
-        Led.working = False
+        with _together("start"):
+            super().start()
 
     def run(self, leg: Leg, done: Callable[[float], None]) -> Record | None:
-        """Take all seeds through a leg; `done` hears when they are."""
-        self._tell({"do": "run", "leg": list(leg)})
-        record = self._here.run(leg, done)
-        Led.working = False
-        return record
+        with _together("run", leg=list(leg)):
+            return super().run(leg, done)
 
     def export(self) -> list[Array]:
-        """Every number of every state, seeds first."""
-        self._tell({"do": "export"})
-        leaves = self._here.export()
-        Led.working = False
-        return leaves
+        with _together("export"):
+            return super().export()
 
     def restore(self, leaves: list[Array]) -> None:
-        """Go on from what `export` gave."""
-        self._tell({"do": "restore"}, leaves)
-        self._here.restore(leaves)
-        Led.working = False
-
-    def matches(self, leaves: list[Array]) -> bool:
-        """Whether these could be what `export` gave for this experiment."""
-        return self._here.matches(leaves)
+        with _together("restore", leaves):
+            super().restore(leaves)
 
     def diverged(self) -> Diverged:
-        """Which agents have met what is not finite."""
-        self._tell({"do": "diverged"})
-        found = self._here.diverged()
-        Led.working = False
-        return found
+        with _together("diverged"):
+            return super().diverged()
 
     def models(self) -> Any:
-        """Parameters of the models that are evaluated: (seeds, models, ...)."""
-        self._tell({"do": "models"})
-        models = self._here.models()
-        Led.working = False
-        return models
+        with _together("models"):
+            return super().models()
 
-    def _tell(self, message: dict[str, Any], arrays: Sequence[Any] = ()) -> None:
-        Led.working = True
-        _tell(message, arrays)
+
+@contextmanager
+def _together(do: str, arrays: Sequence[Any] = (), **more: Any) -> Iterator[None]:
+    """The followers do this, too. Where it fails, some host may still be in the middle of it."""
+    Led.working = True
+    _tell({"do": do, **more}, arrays)
+    yield
+    Led.working = False
 
 
 def _start_from(experiment: Experiment, arrays: list[Array]) -> Start | None:

@@ -8,7 +8,6 @@ then those that took its steps, also after a communication.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -19,20 +18,16 @@ from fedrl.engine.agent import (
     BatchDraws,
     Clock,
     Keys,
+    OneAgent,
     StepDraws,
-    batch_draws,
     finite,
     first_time,
-    interact,
-    learn,
-    rejoined,
-    step_draws,
 )
 from fedrl.engine.state import Environments, Federation, unless_waiting, where_active
 from fedrl.experiment.settings import Experiment
-from fedrl.families.control_family import ControlFamily, without_idle
+from fedrl.families.control_family import without_idle
 from fedrl.launches import few_launches
-from fedrl.learners.learner import Correct, Learner
+from fedrl.learners.learner import Correct
 from fedrl.learners.replay import next_row, store
 from fedrl.strategies.corrections import Broadcast, NoCorrection
 
@@ -57,81 +52,61 @@ class LocalWork:
 
     experiment: Experiment
 
-    @property
-    def _family(self) -> ControlFamily:
-        return self.experiment.family
-
-    @property
-    def _learner(self) -> Learner:
-        return self.experiment.learner
-
     def do(self, federation: Federation, environments: Environments, E: jax.Array) -> Federation:
         """E units (or episodes) of every agent, in blocks that share the drawing of numbers."""
-        if self.experiment.unit == "updates":
-            size = self._block
+        size = self._block
 
-            def block(
-                count: jax.Array | int, federation: Federation, unroll: int | None = None
-            ) -> Federation:
-                draws = self._block_draws(federation.clock, environments.keys)
-                return repeat(
-                    count,
-                    lambda j, federation: self._unit(federation, environments, at(draws, j)),
-                    federation,
-                    unroll,
-                )
-
-            if few_launches():
-                # A loop of known length needs no host to say when it ends; what is left does.
-                unroll = min(UNROLLED, size)
-                whole = repeat(E // size, lambda _, now: block(size, now, unroll), federation)
-                return block(E % size, whole)
-            return repeat(
-                (E + size - 1) // size,
-                lambda i, now: block(jnp.minimum(E - i * size, size), now),
-                federation,
-            )
-
-        enough = federation.agents.seen.episodes + E
-
-        def unfinished(federation: Federation) -> jax.Array:
-            return jnp.any(federation.agents.seen.episodes < enough)
-
-        def episodes_block(federation: Federation) -> Federation:
+        def block(
+            count: jax.Array | int,
+            federation: Federation,
+            unroll: int | None = None,
+            enough: jax.Array | None = None,
+        ) -> Federation:
             draws = self._block_draws(federation.clock, environments.keys)
-            return repeat(
-                self._block,
-                lambda j, federation: self._unit(federation, environments, at(draws, j), enough),
+
+            def unit(j: jax.Array, now: Federation) -> Federation:
+                return self._unit(now, environments, at(draws, j), enough)
+
+            return repeat(count, unit, federation, unroll)
+
+        if self.experiment.unit == "episodes":
+            enough = federation.agents.seen.episodes + E
+            done: Federation = jax.lax.while_loop(
+                lambda now: jnp.any(now.agents.seen.episodes < enough),
+                lambda now: block(size, now, enough=enough),
                 federation,
             )
-
-        done: Federation = jax.lax.while_loop(unfinished, episodes_block, federation)
-        return done
+            return done
+        if few_launches():
+            # A loop of known length needs no host to say when it ends; what is left does.
+            unroll = min(UNROLLED, size)
+            whole = repeat(E // size, lambda _, now: block(size, now, unroll), federation)
+            return block(E % size, whole)
+        return repeat(
+            (E + size - 1) // size,
+            lambda i, now: block(jnp.minimum(E - i * size, size), now),
+            federation,
+        )
 
     def fill(self, federation: Federation, environments: Environments) -> Federation:
         """Let the agents explore until there is enough to learn from in the first unit."""
-        axis, learner = self._clock_axis, self._learner
+        learner = self.experiment.learner
         acts_first = learner.update_every if learner.on_policy else 0
+        draw = jax.vmap(self._one.step_draws, in_axes=(0, self._clock_axis))
 
-        def step(_: jax.Array, federation: Federation) -> Federation:
-            draw = jax.vmap(
-                partial(step_draws, self._family, self._learner),
-                in_axes=(0, axis),
-            )
-            draws = draw(environments.keys, federation.clock.steps)
-            return self._interact(federation, environments, draws)
+        def step(_: jax.Array, now: Federation) -> Federation:
+            return self._interact(now, environments, draw(environments.keys, now.clock.steps))
 
         return repeat(max(learner.learning_starts - acts_first, 0), step, federation)
 
     def rejoin(self, federation: Federation, environments: Environments) -> Federation:
         """Agents whose environments are there: a run that goes on has lost those on its host."""
-        if not self._family.keeps_environments:
+        if not self.experiment.family.keeps_environments:
             return federation
         agents = federation.agents
-        worlds = jax.vmap(
-            partial(rejoined, self._family, self._learner),
-            in_axes=(0, 0, 0, self._clock_axis),
-        )(agents.world, environments.constants, environments.keys, federation.clock.steps)
+        worlds = jax.vmap(self._one.rejoined, in_axes=(0, 0, 0, self._clock_axis))(
+            agents.world, environments.constants, environments.keys, federation.clock.steps
+        )
         return federation._replace(agents=agents._replace(world=worlds))
 
     def _unit(
@@ -145,7 +120,7 @@ class LocalWork:
 
         Agents that have finished `enough` episodes wait: nothing of theirs changes.
         """
-        if self._learner.on_policy:
+        if self.experiment.learner.on_policy:
             return self._learn(self._act(federation, environments, draws, enough), draws, enough)
         return self._act(self._learn(federation, draws, enough), environments, draws, enough)
 
@@ -156,13 +131,14 @@ class LocalWork:
         apart = federation.underway != ()
         received = federation.underway.received if apart else federation.server.sent
 
+        correction = self.experiment.correction
+        plain = type(correction) is NoCorrection
+
         def learned(
             agent: Agent, rows: jax.Array, clock: Clock, draws: BatchDraws, received: Broadcast
         ) -> Agent:
-            correction = self.experiment.correction
-            plain = type(correction) is NoCorrection
             correct = None if plain else Correct(correction, received)
-            return learn(self._family, self._learner, agent, rows, clock, draws, correct)
+            return self._one.learn(agent, rows, clock, draws, correct)
 
         learnt = jax.vmap(learned, in_axes=(0, 0, self._clock_axis, 0, 0 if apart else None))(
             agents, rows, clock, draws.batch, received
@@ -179,13 +155,12 @@ class LocalWork:
         enough: jax.Array | None,
     ) -> Federation:
         """The environment steps of a unit."""
-        if self._learner.update_every == 1:
-            return self._interact(federation, environments, at(draws.steps, 0), enough)
-        return repeat(
-            self._learner.update_every,
-            lambda i, now: self._interact(now, environments, at(draws.steps, i), enough),
-            federation,
-        )
+
+        def step(i: jax.Array | int, now: Federation) -> Federation:
+            return self._interact(now, environments, at(draws.steps, i), enough)
+
+        k = self.experiment.learner.update_every
+        return step(0, federation) if k == 1 else repeat(k, step, federation)
 
     def _interact(
         self,
@@ -201,10 +176,9 @@ class LocalWork:
             active = agents.seen.episodes < enough
             world = agents.world._replace(state=without_idle(active, agents.world.state))
             agents = agents._replace(world=world)
-        agents, new = jax.vmap(
-            partial(interact, self._family, self._learner),
-            in_axes=(0, self._clock_axis, 0, 0),
-        )(agents, clock, environments.constants, draws)
+        agents, new = jax.vmap(self._one.interact, in_axes=(0, self._clock_axis, 0, 0))(
+            agents, clock, environments.constants, draws
+        )
         if enough is not None:
             # A waiting agent writes what is there already.
             new = where_active(active, new, jax.vmap(next_row)(rows, clock.stored))
@@ -215,11 +189,9 @@ class LocalWork:
 
     def _block_draws(self, clock: Clock, keys: Keys) -> Draws:
         """The random numbers of the next units: units first, then steps in a unit, then agents."""
-        k = self._learner.update_every
-        axis = self._clock_axis
-        both = (self._family, self._learner)
-        draw_steps = jax.vmap(partial(step_draws, *both), in_axes=(0, axis))
-        draw_batches = jax.vmap(partial(batch_draws, *both), in_axes=(0, axis))
+        k, both = self.experiment.learner.update_every, (0, self._clock_axis)
+        draw_steps = jax.vmap(self._one.step_draws, in_axes=both)
+        draw_batches = jax.vmap(self._one.batch_draws, in_axes=both)
         units, within = jnp.arange(self._block), jnp.arange(k)
 
         def steps_of_unit(j: jax.Array) -> StepDraws:
@@ -232,9 +204,13 @@ class LocalWork:
         )
 
     @property
+    def _one(self) -> OneAgent:
+        return OneAgent(self.experiment.family, self.experiment.learner)
+
+    @property
     def _block(self) -> int:
         """Units whose random numbers are drawn together."""
-        return max(BLOCK // self._learner.update_every, 1)
+        return max(BLOCK // self.experiment.learner.update_every, 1)
 
     @property
     def _clock_axis(self) -> int | None:

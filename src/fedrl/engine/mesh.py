@@ -15,20 +15,16 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedrl import launches
 from fedrl.counting import count
-from fedrl.engine import programs
-from fedrl.engine.client import with_own
-from fedrl.engine.divergence import Diverged
+from fedrl.engine.agent import Agent
+from fedrl.engine.all_seeds import Training
 from fedrl.engine.local_engine import LocalEngine
 from fedrl.engine.plan import Leg
-from fedrl.engine.programs import Record, Start, drawn_thetas, one_by_one, side_by_side
+from fedrl.engine.programs import Record, Start, one_by_one, side_by_side
 from fedrl.engine.state import Federation
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
-from fedrl.files import Array
 from fedrl.strategies.strategy import ServerState
-from fedrl.trees import fits
 
 SEEDS, AGENTS = "seeds", "agents"
 
@@ -78,17 +74,12 @@ def mesh_of(experiment: Experiment, devices: Sequence[jax.Device]) -> Mesh:
     return Mesh(np.array(used).reshape(shape), (SEEDS, AGENTS))
 
 
-class Sharded:
+class Sharded(Training):
     """Seeds and agents on a mesh of devices."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        start: Start | None = None,
-        devices: Sequence[jax.Device] | None = None,
-    ) -> None:
-        self._experiment, self._start = experiment, start
-        self.mesh = mesh_of(experiment, jax.devices() if devices is None else devices)
+    def __init__(self, experiment: Experiment, start: Start | None = None) -> None:
+        super().__init__(experiment, start)
+        self.mesh = mesh_of(experiment, jax.devices())
         """Seeds along one axis, agents along the other."""
         apart = self.mesh.shape[AGENTS] > 1
         engine = self._engine = LocalEngine(experiment, axis=AGENTS if apart else None)
@@ -98,43 +89,33 @@ class Sharded:
         clock = OF_SEEDS if lockstep else OF_AGENTS
         specs: Any = (OF_AGENTS, OF_AGENTS, clock, OF_SEEDS, OF_SEEDS, OF_AGENTS)
         self._specs = Federation(*specs)
-        self._init = self._compiled(self._begin, (OF_SEEDS, OF_AGENTS, OF_AGENTS), self._specs)
+
+        def compiled(program: Any, inputs: Any, outputs: Any, **how: Any) -> Any:
+            over = {"mesh": self.mesh, "in_specs": inputs, "out_specs": outputs}
+            return jax.jit(jax.shard_map(program, check_vma=False, **over), **how)
+
+        self._init = compiled(self._begin, (OF_SEEDS, OF_AGENTS, OF_AGENTS), self._specs)
         self._train = {
-            communicates: self._compiled(
+            communicates: compiled(
                 partial(self._advance, communicates=communicates),
                 (self._specs, OF_SEEDS, OF_AGENTS, EVERYWHERE, EVERYWHERE),
                 self._specs,
-                donated=0,
+                donate_argnums=0,
             )
             for communicates in (True, False)
         }
-        over_environments = Spec(SEEDS, None, AGENTS)
-        self._evaluate = self._compiled(
+        self._evaluate = compiled(
             self._look,
             (OF_AGENTS, OF_SEEDS, OF_SEEDS, OF_AGENTS, OF_SEEDS, EVERYWHERE),
-            Pieces(over_environments, OF_SEEDS, OF_AGENTS, OF_SEEDS),
+            Pieces(Spec(SEEDS, None, AGENTS), OF_SEEDS, OF_AGENTS, OF_SEEDS),
         )
-        self._shown = self._compiled(jax.vmap(engine.shown), (OF_AGENTS, OF_SEEDS), OF_SEEDS)
+        self._shown = compiled(jax.vmap(engine.shown), (OF_AGENTS, OF_SEEDS), OF_SEEDS)
         self._state: Any = None
         self._latest: Any = None
-        self.thetas: Array = drawn_thetas(experiment) if start is None else start.thetas
-        """(seeds, environments, varied constants)."""
         n = experiment.agents
-        seeds = np.arange(experiment.seeds, dtype=np.int32)
-        self._seeds = self._put(seeds, OF_SEEDS)
+        self._seeds = self._put(np.arange(experiment.seeds, dtype=np.int32), OF_SEEDS)
         self._training = self._put(self.thetas[:, :n], OF_AGENTS)
         self._held_out = self._put(self.thetas[:, n:], OF_SEEDS)
-
-    def _compiled(
-        self, program: Callable[..., Any], inputs: Any, outputs: Any, donated: int | None = None
-    ) -> Any:
-        mapped = jax.shard_map(
-            program, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False
-        )
-        options = launches.options(self.mesh.devices.flat[0].platform, graphs=False)
-        return jax.jit(
-            mapped, donate_argnums=() if donated is None else donated, compiler_options=options
-        )
 
     # What a device does with its seeds and agents.
 
@@ -145,7 +126,7 @@ class Sharded:
         return numbers
 
     def _begin(self, seeds: jax.Array, theta: jax.Array, params: Any) -> Federation:
-        init = jax.vmap(partial(programs.init, self._engine), in_axes=(0, 0, None, 0))
+        init = jax.vmap(self._engine.init, in_axes=(0, 0, None, 0))
         begun: Federation = init(seeds, theta, self._here(), params)
         return begun
 
@@ -159,8 +140,8 @@ class Sharded:
         *,
         communicates: bool,
     ) -> Any:
-        train = self._over(partial(programs.train, self._engine))
-        return train((state, seeds, theta), self._here(), rounds, E, communicates=communicates)
+        train = self._over(self._engine.train, 3)
+        return train(state, seeds, theta, self._here(), rounds, E, communicates=communicates)
 
     def _look(
         self,
@@ -173,8 +154,8 @@ class Sharded:
     ) -> Pieces:
         here = self._here()
         environments = jnp.concatenate([theta, held_out], 1)
-        evaluate = self._over(self._engine.evaluate)
-        played = evaluate((params, server, seeds, environments), trained, here[0])
+        evaluate = self._over(self._engine.evaluate, 4)
+        played = evaluate(params, server, seeds, environments, trained, here[0])
         mine = here.size
         training = jax.tree.map(lambda leaf: leaf[..., :mine], played.returns)
         others = jax.tree.map(lambda leaf: leaf[..., mine:], played.returns)
@@ -183,17 +164,14 @@ class Sharded:
     # What everybody does together.
 
     def start(self) -> None:
-        """Agents that are about to learn."""
-        params = None if self._start is None else self._put(self._start.params, OF_AGENTS)
+        params = self._put(self._first_params, OF_AGENTS)
         self._state = self._init(self._seeds, self._training, params)
 
     def run(self, leg: Leg, done: Callable[[float], None]) -> Record | None:
-        """Take all seeds through a leg; `done` hears when they are."""
         if leg.rounds:
-            communicates = leg.communicates and self._experiment.communicates
-            rounds, E = np.int32(leg.rounds), np.int32(leg.E)
-            self._state = self._train[communicates](
-                self._state, self._seeds, self._training, rounds, E
+            given = self._state, self._seeds, self._training
+            self._state = self._train[leg.communicates](
+                *given, np.int32(leg.rounds), np.int32(leg.E)
             )
         record = self._evaluated(leg) if leg.evaluates else None
         jax.block_until_ready(self._state)  # type: ignore[no-untyped-call]
@@ -202,58 +180,41 @@ class Sharded:
 
     def _evaluated(self, leg: Leg) -> Record:
         agents = self._state.agents
-        trained = np.int32(leg.trained)
+        environments = self._seeds, self._training, self._held_out
         pieces: Pieces = self._evaluate(
-            agents.learned.params,
-            self._state.server,
-            self._seeds,
-            self._training,
-            self._held_out,
-            trained,
+            agents.learned.params, self._state.server, *environments, np.int32(leg.trained)
         )
         self._latest = pieces.average
         afresh = agents._replace(seen=agents.seen.cleared())
         self._state = self._state._replace(agents=afresh)
-        training, held_out, own, seen = self._fetched((*pieces[:3], agents.seen))
+        found = (*pieces[:3], agents.seen, self._state.elapsed)
+        training, held_out, own, seen, elapsed = self._fetched(found)
         returns = training and jax.tree.map(
             lambda *parts: np.concatenate(parts, -1), training, held_out
         )
-        elapsed = self._state.elapsed
-        return Record(
-            returns, own, seen, None if isinstance(elapsed, tuple) else self._fetched(elapsed)
-        )
-
-    def export(self) -> list[Array]:
-        """Every number of every state, seeds first."""
-        return [np.asarray(self._fetched(leaf)) for leaf in jax.tree.leaves(self._state)]
-
-    def restore(self, leaves: list[Array]) -> None:
-        """Go on from what `export` gave."""
-        state = jax.tree.unflatten(jax.tree.structure(self._shapes()), leaves)
-        self._state = Federation(*map(self._put, state, self._specs))
-
-    def matches(self, leaves: list[Array]) -> bool:
-        """Whether these could be what `export` gave for this experiment."""
-        return fits(self._shapes(), leaves)
-
-    def diverged(self) -> Diverged:
-        """Which agents have met what is not finite."""
-        return Diverged.of(self._fetched(self._state.agents.seen))
-
-    def models(self) -> Any:
-        """Parameters of the models that are evaluated: (seeds, models, ...)."""
-        params = self._state.agents.learned.params
-        if self._latest is None:  # restored after the last leg
-            self._latest = self._shown(params, self._state.server)
-        average, params = self._fetched((self._latest, params))
-        return jax.device_get(
-            jax.vmap(partial(with_own, experiment=self._experiment))(average, params)
-        )
+        return Record(returns, own, seen, elapsed if len(elapsed) else None)
 
     def _shapes(self) -> Federation:
-        params = None if self._start is None else self._start.params
-        shapes: Federation = jax.eval_shape(self._init, self._seeds, self._training, params)
+        shapes: Federation = jax.eval_shape(
+            self._init, self._seeds, self._training, self._first_params
+        )
         return shapes
+
+    def _whole(self) -> Federation:
+        whole: Federation = self._fetched(self._state)
+        return whole
+
+    def _spread(self, state: Federation) -> None:
+        self._state = Federation(*map(self._put, state, self._specs))
+
+    def _of_agents(self, part: Callable[[Agent], Any]) -> Any:
+        return self._fetched(part(self._state.agents))
+
+    def _averages(self, params: Any) -> Any:
+        if self._latest is None:  # restored after the last leg
+            params = self._state.agents.learned.params
+            self._latest = self._shown(params, self._state.server)
+        return self._fetched(self._latest)
 
     def _put(self, tree: Any, spec: PartitionSpec) -> Any:
         """Every device gets its part."""

@@ -1,7 +1,4 @@
-"""The functions that an experiment's training and evaluation consist of, for one seed or for many.
-
-They are about some agents, given by their numbers: all of them, a wave, or those of a device.
-"""
+"""Where seeds begin, what is known of them after a leg, and programs for many of them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,14 +7,11 @@ import jax
 import numpy as np
 
 from fedrl.engine.agent import Seen
-from fedrl.engine.client import Client, concatenate
+from fedrl.engine.client import Client
 from fedrl.engine.evaluation import Returns
-from fedrl.engine.local_engine import LocalEngine
-from fedrl.engine.state import Federation, server_keys
+from fedrl.engine.state import Federation
 from fedrl.experiment.settings import Experiment
 from fedrl.files import Array
-from fedrl.strategies.corrections import Offer
-from fedrl.strategies.strategy import ServerState
 
 
 class Record(NamedTuple):
@@ -44,113 +38,38 @@ class Start(NamedTuple):
     """Each leaf (seeds, agents, ...)."""
 
 
-def init(
-    engine: LocalEngine,
-    replicate: jax.Array,
-    theta: jax.Array,
-    agents: jax.Array,
-    params: Any = None,
-) -> Federation:
-    """Agents that are about to learn, from `params` if there are any."""
-    if params is None:
-        params = engine.first_params(replicate, agents)
-    return engine.begin(params, engine.environments(replicate, theta, agents))
+def one_by_one(program: Callable[..., Any], mapped: int) -> Callable[..., Any]:
+    """A program for one seed after the other: one seed then fills the cache of a core.
 
-
-def train(
-    engine: LocalEngine,
-    federation: Federation,
-    replicate: jax.Array,
-    theta: jax.Array,
-    agents: jax.Array,
-    rounds: jax.Array,
-    E: jax.Array,
-    *,
-    communicates: bool,
-) -> Federation:
-    """Rounds of E units; `communicates` says whether each one ends with a communication."""
-    environments = engine.environments(replicate, theta, agents)
-    return engine.advance(federation, environments, rounds, E, communicates=communicates)
-
-
-def receive(
-    engine: LocalEngine,
-    federation: Federation,
-    replicate: jax.Array,
-    theta: jax.Array,
-    server: ServerState,
-    agents: jax.Array,
-) -> Federation:
-    """Agents that get what the server sends."""
-    environments = engine.environments(replicate, theta, agents)
-    return engine.receive(federation, server, environments)
-
-
-def work(
-    engine: LocalEngine,
-    federation: Federation,
-    replicate: jax.Array,
-    theta: jax.Array,
-    server: ServerState | None,
-    agents: jax.Array,
-    E: jax.Array,
-) -> tuple[Federation, Offer]:
-    """What some of the agents do in a round: receive, if something was sent, and learn.
-
-    Also what they offer to the server.
+    The first few arguments, as many as are `mapped`, are those of all seeds.
     """
-    environments = engine.environments(replicate, theta, agents)
-    if server is not None:
-        federation = engine.receive(federation, server, environments)
-    after = engine.work(federation, environments, E)
-    return after, engine.offer(after)
 
-
-def serve(
-    engine: LocalEngine, offers: list[Offer], server: ServerState, replicate: jax.Array
-) -> ServerState:
-    """The server after a round, from what all agents offer, wave after wave."""
-    keys = server_keys(engine.experiment.seed, replicate)
-    return engine.serve(concatenate(offers), server, keys)
-
-
-def one_by_one(program: Callable[..., Any]) -> Callable[..., Any]:
-    """A program for one seed after the other: one seed then fills the cache of a core."""
-
-    def over_seeds(of_seeds: tuple[Any, ...], *given: Any, **fixed: Any) -> Any:
-        return jax.lax.map(lambda one: program(*one, *given, **fixed), of_seeds)
+    def over_seeds(*given: Any, **fixed: Any) -> Any:
+        of_seeds, shared = given[:mapped], given[mapped:]
+        return jax.lax.map(lambda one: program(*one, *shared, **fixed), of_seeds)
 
     return over_seeds
 
 
-def side_by_side(program: Callable[..., Any], *, lockstep: bool) -> Callable[..., Any]:
-    """A program for all seeds at once; `lockstep`: all are equally far."""
+def side_by_side(program: Callable[..., Any], mapped: int, *, lockstep: bool) -> Callable[..., Any]:
+    """The same for all seeds at once; `lockstep`: all are equally far."""
 
-    def over_seeds(of_seeds: tuple[Any, ...], *given: Any, **fixed: Any) -> Any:
-        state, *rest = of_seeds
+    def over_seeds(*given: Any, **fixed: Any) -> Any:
+        (state, *rest), shared = given[:mapped], given[mapped:]
         if not (lockstep and isinstance(state, Federation)):
-            return jax.vmap(lambda *one: program(*one, *given, **fixed))(*of_seeds)
+            return jax.vmap(lambda *one: program(*one, *shared, **fixed))(state, *rest)
         # With one clock for all, memories are written in place.
         clock, rounds = jax.tree.map(lambda leaf: leaf[0], (state.clock, state.server.rounds))
 
         def one(of_seed: Federation, *rest: Any) -> Any:
             server = of_seed.server._replace(rounds=rounds)
-            return program(of_seed._replace(clock=clock, server=server), *rest, *given, **fixed)
+            return program(of_seed._replace(clock=clock, server=server), *rest, *shared, **fixed)
 
         axes = jax.tree.map(lambda _: 0, state)
         axes = axes._replace(clock=None, server=axes.server._replace(rounds=None))
         return jax.vmap(one, in_axes=(axes, *(0 for _ in rest)))(state, *rest)
 
     return over_seeds
-
-
-def spread(over_seeds: Callable[..., Any], mapped: int) -> Callable[..., Any]:
-    """Arguments one by one, so that the first can be donated; the first few are of seeds."""
-
-    def program(*arguments: Any, **fixed: Any) -> Any:
-        return over_seeds(arguments[:mapped], *arguments[mapped:], **fixed)
-
-    return program
 
 
 def drawn_thetas(experiment: Experiment) -> Array:

@@ -10,8 +10,9 @@ from typing import get_args
 
 from fedrl import arguments
 from fedrl.engine import divergence
+from fedrl.engine.all_seeds import Training
 from fedrl.engine.divergence import Diverged, OnDivergence
-from fedrl.engine.executors import Training, training
+from fedrl.engine.executors import training
 from fedrl.engine.plan import Leg, plan
 from fedrl.engine.programs import Record
 from fedrl.errors import FedrlError
