@@ -79,6 +79,7 @@ def run_piece(cell: Cell, start: int, stop: int, seed: int) -> Arrays:
     # Table 1 reports the return in P_0, Table 2 in the agents' environments. The released
     # experiments record before the local updates of a round, so they end one round before ours.
     values = result.objective if cell.table == "table2" else result.evaluation
+    assert values is not None  # those of Table 1 have a kappa
     curve = cell.published_scale(values[:, :-1])
     return {
         "last": curve[:, -1],
