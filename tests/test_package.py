@@ -1,8 +1,10 @@
 """What `import fedrl` does, and does not."""
 
+import re
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +61,11 @@ def test_examples_in_docstrings_work():
     for module in (fedrl, fedrl.tabular.api):
         assert doctest.testmod(module).failed == 0
         assert doctest.testmod(module).attempted > 0
+
+
+def test_every_module_that_the_architecture_names_is_there():
+    root = Path(__file__).parents[1]
+    named = set(re.findall(r"[\w/]+\.py\b", (root / "ARCHITECTURE.md").read_text()))
+    modules = [f"/{path.relative_to(root)}" for path in root.rglob("*/*.py")]
+    assert {name for name in named if not any(m.endswith(f"/{name}") for m in modules)} == set()
+    assert len(named) > 20

@@ -12,7 +12,7 @@ from fedrl.errors import unknown_name
 
 @dataclass(frozen=True)
 class List:
-    """Show what there is: presets, families of environments, learners, aggregators, reproductions.
+    """Show what there is: presets, families, learners, parts of strategies, reproductions.
 
     With a name: what that is, and its settings.
     """

@@ -53,9 +53,9 @@ def run(arguments: list[str]) -> int:
         command = tyro.cli(
             command_type,
             prog=f"fedrl run {name}",
-            description="Train. Every setting of the experiment can be given. `--learner NAME`, "
-            "`--family NAME` and `--aggregator NAME` choose another kind (`fedrl list` shows "
-            "them); its settings then follow.",
+            description="Train. Every setting of the experiment can be given. `--family NAME`, "
+            "`--learner NAME`, `--correction NAME`, `--aggregator NAME` and `--server-optimizer "
+            "NAME` choose another kind (`fedrl list` shows them); its settings then follow.",
             args=rest,
             default=command_type(experiment=default),
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands),
