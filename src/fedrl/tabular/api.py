@@ -62,7 +62,7 @@ class Result:
         independent run takes place when this is first asked for; with `decay`, its step size
         follows the objective of the averaged table after every update, as at E = inf.
         """
-        record: Floats = self._independent().record.baseline[:, self.iterations]
+        record: Floats = self._independent().baseline[:, self.iterations]
         return record if self.objective.ndim == 2 else record[0]
 
 
@@ -205,8 +205,8 @@ def _carried_out(
     return Result(
         policy=trained.policy,
         shared=trained.table,
-        objective=trained.record.objective,
-        evaluation=trained.record.evaluation,
+        objective=trained.objective,
+        evaluation=trained.evaluation,
         iterations=schedule.recorded_at,
         algorithm=learner,
         _independent=partial(work, replace(schedule, E=inf), with_baseline=True),

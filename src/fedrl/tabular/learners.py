@@ -173,7 +173,7 @@ class SoftPAvg(TabularLearner):
 
 @dataclass(frozen=True)
 class SampledQAvg(TabularLearner):
-    """Q-learning of agents that know only their own transitions; the server averages Q tables."""
+    """Q-learning from an agent's own transitions; the server averages Q tables."""
 
     epsilon: arguments.Probability = 0.1
     """Probability of a uniformly random action."""

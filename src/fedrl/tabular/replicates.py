@@ -173,16 +173,17 @@ def run_replicates(
 
 def _replicates_first(trained: Trained, replicates: int, records: int) -> Trained:
     """Drop what filled the block up and the records past the last round."""
-    table, policy, record = jax.tree.map(
+    table, policy, *record = jax.tree.map(
         lambda x: np.moveaxis(np.asarray(x)[..., :replicates], -1, 0), trained
     )
-    return Trained(table, policy, jax.tree.map(lambda x: x[:, :records], record))
+    return Trained(table, policy, *jax.tree.map(lambda x: x[:, :records], record))
 
 
 def _refuse_diverged(trained: Trained, schedule: Schedule, first: int) -> None:
     """Refuse what is not finite: greedy policies look well whatever their tables hold."""
-    objective, evaluation, _ = trained.record
-    good = np.isfinite(objective) & (evaluation is None or np.isfinite(evaluation))
+    good = np.isfinite(trained.objective)
+    if trained.evaluation is not None:
+        good &= np.isfinite(trained.evaluation)
     diverged = ~(np.isfinite(trained.table).all((1, 2)) & good.all(1))
     if diverged.any():
         number = int(np.argmax(diverged))

@@ -50,7 +50,9 @@ class Trained(NamedTuple):
 
     table: Any  # (S, A, B) averaged table
     policy: Any  # (S, A, B) its policy
-    record: Record
+    objective: Any  # (records, B), as all that is in a Record
+    evaluation: Any
+    baseline: Any
 
 
 class Round(NamedTuple):
@@ -277,4 +279,4 @@ def train(
     )
     end = lax.fori_loop(0, rounds + 1, one_round, start)
     table = mean_over_agents(end.at.table, agents)
-    return Trained(table, learner.policy(table), end.record)
+    return Trained(table, learner.policy(table), *end.record)
