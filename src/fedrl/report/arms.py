@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import flat
@@ -17,6 +18,7 @@ from fedrl.files import Array
 from fedrl.runs import metrics
 from fedrl.runs.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
 from fedrl.runs.run import Run
+from fedrl.strategies.strategy import PLAIN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,10 +103,18 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
         average[OWN] = in_own_environment(frame)
     if experiment.communicates:
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
-        return [arm(f"{algorithm}, E = {int(experiment.E)}{unit}", frames=average)]
+        words = [f"{algorithm}, E = {int(experiment.E)}{unit}", *beside_averaging(experiment)]
+        return [arm(", ".join(words), frames=average)]
     local = {split: frame[~of_average & (frame["split"] == split)] for split in splits}
     local[OWN] = in_own_environment(frame)
     return [arm("E = ∞", frames=average), arm(BASELINE, frames=local)]
+
+
+def beside_averaging(experiment: Experiment) -> list[str]:
+    """What is not plain averaging in rounds that wait: parts of the strategy, arrivals."""
+    arrivals, parts = experiment.timing.arrivals, vars(experiment.strategy)
+    names = [x.name for part, x in parts.items() if type(x) is not type(getattr(PLAIN, part))]
+    return [*names, count(arrivals, "arrivals")] if arrivals else names
 
 
 def in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -128,12 +138,14 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
 
     def settings(places: Sequence[int]) -> list[str]:
         found = [flat(arms[i].experiment) for i in places]
-        differing = [
-            name
-            for name in found[0]
-            if all(name in one for one in found) and len({one[name] for one in found}) > 1
+        names = dict.fromkeys(name for one in found for name in one)
+        # What an arm lacks is a difference, too.
+        differing = [name for name in names if len({one.get(name) for one in found}) > 1]
+        return [
+            ", ".join(f"{name}={one[name]}" for name in differing if name in one)
+            or f"without {', '.join(differing)}"
+            for one in found
         ]
-        return [", ".join(f"{name}={one[name]}" for name in differing) for one in found]
 
     labels: list[tuple[str, ...]] = [(arm.label,) for arm in arms]
     for distinction in (
