@@ -265,6 +265,57 @@ def test_an_interval_of_a_single_seed_is_not_printed():
     assert str(interval(np.array([6.0, 8.0]))).startswith("7.0 ± ")
 
 
+def timed(name, pace, **timing):
+    """A run whose seed k is at `pace` (k + 1) simulated seconds after each update."""
+    run = measured(replace(TINY, name=name, timing=Timing(**timing)))
+    run._rows += [
+        (seed, 0, when, str(agent), agent, "1.0", "learning", "clock", pace * (seed + 1) * when)
+        for seed in range(SEEDS)
+        for when in WHEN
+        for agent in range(AGENTS)
+    ]
+    return run
+
+
+def test_runs_that_all_have_a_clock_are_drawn_over_simulated_seconds():
+    runs = [timed("waits", 10.0, seconds=(1.0, 10.0)), timed("goes-on", 2.0, arrivals=1)]
+    report = RunReport(runs, RETURN)
+    # The mean over two seeds, which are at the pace and at twice the pace.
+    expected = [[0, 300, 900], [0, 60, 180]]
+    axes = report.figure().axes
+    assert {ax.get_xlabel() for ax in axes} == {"simulated seconds"}
+    for ax in axes:
+        assert [line.get_xdata().tolist() for line in ax.lines] == expected
+    chart = report._curves().charts[0]
+    assert "return against simulated seconds" in chart.described
+    stops = [stop[2] for stop in chart.hover["stops"]]
+    assert stops == [f"{x} simulated seconds" for x in (0, 60, 180, 300, 900)]
+    columns, rows = report.rows()
+    assert columns[-1] == "clock"
+    assert {(row[0], row[2], row[-1]) for row in rows} == {
+        (arm.label, when, f"{x}")
+        for arm, xs in zip(report.arms, expected, strict=True)
+        for when, x in zip(WHEN, xs, strict=True)
+    }
+
+
+def test_beside_a_run_without_a_clock_curves_are_drawn_over_updates():
+    report = RunReport([timed("waits", 10.0, spread=1.0), measured(ALONE)], RETURN)
+    for ax in report.figure().axes:
+        assert ax.get_xlabel() == "updates of each agent"
+        assert all(line.get_xdata().tolist() == list(WHEN) for line in ax.lines)
+    assert report.rows()[0] == ("arm", "split", "updates", "seed", "return")
+    assert report._curves().charts[0].hover["stops"][-1][2] == "60 updates"
+
+
+def test_a_run_that_stopped_after_its_last_evaluation_is_drawn_as_far_as_its_clock():
+    run = timed("waits", 10.0, spread=1.0)
+    run._rows.append((0, 0, 70, "0", 0, "1.0", "learning", "diverged", 70.0))
+    report = RunReport([run], RETURN)
+    assert report.arms[0].clock.tolist() == [0, 300, 900, 900]
+    assert "diverged" in report._curves().charts[0].described
+
+
 @pytest.mark.parametrize("width", [80, 60])
 def test_tables_cut_neither_labels_nor_numbers(width):
     experiments = (named("as-fast-as-anything-can-be", 0.5), named("slow", 0.0001))

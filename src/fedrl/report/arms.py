@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OWN = "own environment"
 SPLITS = (TRAIN, HELD_OUT, OWN)
 BASELINE = "Baseline"
+SECONDS = "simulated seconds"
 DIVERGED = "diverged"
 """In place of a mean over seeds of which not all have a finite value."""
 
@@ -48,6 +49,8 @@ class Arm:
     """The rows of the metrics behind the curves, by split."""
     diverged: int = 0
     """Seeds in which something was not a finite number."""
+    clock: Array | None = None
+    """Simulated seconds at each evaluation, mean over seeds; None where there is no clock."""
 
     @property
     def shown(self) -> str:
@@ -86,7 +89,8 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     """The arms that a run measures: one with communication; average and Baseline without."""
     rows = run.metrics()
     frame = rows[rows["metric"] == metric]
-    arm = partial(_arm, run=run, events=rows[rows["metric"] == metrics.DIVERGED])
+    clock = rows[rows["metric"] == metrics.CLOCK].groupby("updates")["value"].mean()
+    arm = partial(_arm, run=run, events=rows[rows["metric"] == metrics.DIVERGED], clock=clock)
     if frame.empty:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
@@ -166,7 +170,14 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     ]
 
 
-def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", events: "pd.DataFrame") -> Arm:
+def _arm(
+    label: str,
+    *,
+    run: Run,
+    frames: "dict[str, pd.DataFrame]",
+    events: "pd.DataFrame",
+    clock: "pd.Series[float]",
+) -> Arm:
     """An arm from the rows of its splits; `events` are the divergences of the run."""
     # Nobody plays the average of a personalised federation over a network in training environments.
     frames = {split: frame for split, frame in frames.items() if len(frame)}
@@ -182,9 +193,18 @@ def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", events: "pd
     updates = curves[OWN].columns.to_numpy()
     thetas = thetas_of(frames[OWN]).astype(str)
     values = {split: curve.to_numpy() for split, curve in curves.items()}
-    return Arm(
-        label, run.experiment, updates, values, tuple(thetas), run.path.name, frames, len(diverged)
-    )
+    about = (values, tuple(thetas), run.path.name, frames, len(diverged))
+    # Where a run stopped, nobody looked at the clock.
+    seconds = None if clock.empty else clock.reindex(updates).ffill().to_numpy()
+    return Arm(label, run.experiment, updates, *about, seconds)
+
+
+def along(arms: Sequence[Arm]) -> tuple[str, list[Array]]:
+    """What curves are drawn over, and where: simulated seconds if all arms have a clock."""
+    clocks = [arm.clock for arm in arms if arm.clock is not None]
+    if len(clocks) == len(arms):
+        return SECONDS, clocks
+    return f"{arms[0].experiment.unit} of each agent", [arm.updates for arm in arms]
 
 
 def strict_mean(frame: "pd.DataFrame", by: list[str]) -> "pd.Series[float]":
