@@ -347,7 +347,7 @@ AVERAGING = (
         ),
         (
             {"timing": Timing(arrivals=1, staleness=0.0)},
-            "A change counts in full even if the model that the agent began with is s rounds old. ",
+            "A change counts in full, however old the model that the agent began with. Every 20",
         ),
         ({"agents": 4, "participation": 0.5}, "up to 60 updates each; every 10 updates 2 of them"),
         ({"timing": Timing(spread=1.0)}, AVERAGING),

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 OWN = "own environment"
 SPLITS = (TRAIN, HELD_OUT, OWN)
 BASELINE = "Baseline"
-SECONDS = "simulated seconds"
 DIVERGED = "diverged"
 """In place of a mean over seeds of which not all have a finite value."""
 
@@ -89,8 +88,7 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     """The arms that a run measures: one with communication; average and Baseline without."""
     rows = run.metrics()
     frame = rows[rows["metric"] == metric]
-    clock = rows[rows["metric"] == metrics.CLOCK].groupby("updates")["value"].mean()
-    arm = partial(_arm, run=run, events=rows[rows["metric"] == metrics.DIVERGED], clock=clock)
+    arm = partial(_arm, run=run, rows=rows)
     if frame.empty:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
@@ -170,15 +168,10 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     ]
 
 
-def _arm(
-    label: str,
-    *,
-    run: Run,
-    frames: "dict[str, pd.DataFrame]",
-    events: "pd.DataFrame",
-    clock: "pd.Series[float]",
-) -> Arm:
-    """An arm from the rows of its splits; `events` are the divergences of the run."""
+def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", rows: "pd.DataFrame") -> Arm:
+    """An arm from the rows of its splits; `rows` are all of the run."""
+    events = rows[rows["metric"] == metrics.DIVERGED]
+    clock = rows[rows["metric"] == metrics.CLOCK].groupby("updates")["value"].mean()
     # Nobody plays the average of a personalised federation over a network in training environments.
     frames = {split: frame for split, frame in frames.items() if len(frame)}
     curves = {
@@ -203,7 +196,7 @@ def along(arms: Sequence[Arm]) -> tuple[str, list[Array]]:
     """What curves are drawn over, and where: simulated seconds if all arms have a clock."""
     clocks = [arm.clock for arm in arms if arm.clock is not None]
     if len(clocks) == len(arms):
-        return SECONDS, clocks
+        return "simulated seconds", clocks
     return f"{arms[0].experiment.unit} of each agent", [arm.updates for arm in arms]
 
 

@@ -12,16 +12,7 @@ from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.record import missed_in_words, read_missed
-from fedrl.report.arms import (
-    OWN,
-    SECONDS,
-    SPLITS,
-    along,
-    differences,
-    final,
-    interval,
-    side_by_side,
-)
+from fedrl.report.arms import OWN, SPLITS, along, differences, final, interval, side_by_side
 from fedrl.report.figures import BAND, COLUMNS, draw_curves, mean_and_band, panels, rows
 from fedrl.report.html.baseline import baseline_matrices
 from fedrl.report.html.costs import costs_section
@@ -101,12 +92,12 @@ class RunReport:
     def rows(self) -> tuple[Sequence[str], list[list[object]]]:
         """Columns and rows of the CSV file; the last column is the clock, if that is drawn over."""
         columns, found = (*COLUMNS, self.metric), rows(self.arms, self.splits)
-        label, places = along(self.arms)
-        if label != SECONDS:
+        if any(arm.clock is None for arm in self.arms):
             return columns, found
-        arms = zip(self.arms, places, strict=True)
         at: dict[object, float] = {
-            (a.label, when): x for a, xs in arms for when, x in zip(a.updates, xs, strict=True)
+            (arm.label, when): x
+            for arm, seconds in zip(self.arms, along(self.arms)[1], strict=True)
+            for when, x in zip(arm.updates, seconds, strict=True)
         }
         return (*columns, CLOCK), [[*row, f"{at[row[0], row[2]]:.6g}"] for row in found]
 
