@@ -12,7 +12,9 @@ import scipy.stats
 from rich.console import Console
 
 from fedrl import FedrlError
+from fedrl.experiment.timing import Timing
 from fedrl.families import CartPoles
+from fedrl.learners.personalisation import Personal
 from fedrl.report.arms import (
     Arm,
     arms_of,
@@ -25,7 +27,7 @@ from fedrl.report.arms import (
 )
 from fedrl.report.run_report import RunReport
 from fedrl.runs.metrics import COLUMNS, DISCOUNTED, RETURN
-from fedrl.strategies import Median
+from fedrl.strategies import Adam, ControlVariates, Mean, Median, Momentum, Prox
 from tiny import TINY
 
 ALONE = replace(TINY, E=inf)
@@ -52,7 +54,7 @@ def value(seed, updates, model, split, environment):
 
 
 def measured(experiment, metric=RETURN):
-    models = ["average"] if experiment.communicates else ["average", "0", "1"]
+    models = ["average"] if not experiment.has_own_models else ["average", "0", "1"]
     rows = [
         (seed, 0, when, model, j, "1.0", split, metric, value(seed, when, model, split, j))
         for seed in range(SEEDS)
@@ -105,6 +107,25 @@ def test_a_run_without_communication_is_its_average_and_the_baseline():
     _, baseline = arms_of(skewed)
     assert (baseline.curves["own environment"] == 1).all()
     assert (baseline.curves["train"] == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"correction": Prox(mu=0.5)}, ", prox"),
+        ({"aggregator": Median()}, ", median"),
+        (
+            {"correction": ControlVariates(), "server_optimizer": Adam()},
+            ", control-variates, adam",
+        ),
+        ({"timing": Timing(arrivals=2)}, ", 2 arrivals"),
+        ({"server_optimizer": Momentum(), "timing": Timing(arrivals=1)}, ", momentum, 1 arrival"),
+        ({"aggregator": Mean(weights=(1.0, 2.0)), "timing": Timing(spread=1.0)}, ""),
+    ],
+)
+def test_the_label_says_what_is_not_plain_averaging(parts, words):
+    (arm,) = arms_of(measured(replace(TINY, **parts)))
+    assert arm.label == f"DQNAvg, E = 10{words}"
 
 
 def test_the_unit_is_in_the_label_and_another_metric_can_be_asked_for():
@@ -191,12 +212,12 @@ def test_arms_with_equal_labels_are_told_apart_by_what_differs():
         "learner.lr=0.01)",
         "learner.lr=0.5)",
     ]
-    median = replace(TINY, aggregator=Median())
-    three = [arms[0], *arms_of(measured(median)), *arms_of(measured(replace(faster, E=20)))]
+    more = replace(TINY, agents=3)
+    three = [arms[0], *arms_of(measured(more)), *arms_of(measured(replace(faster, E=20)))]
     label = arms[0].label  # not longer than it must be: who differs anyhow does not matter
     assert [arm.label for arm in told_apart(three)] == [
-        f"{label} (aggregator.kind=mean)",
-        f"{label} (aggregator.kind=median)",
+        f"{label} (agents=2)",
+        f"{label} (agents=3)",
         label.replace("10", "20"),
     ]
     other_E = arms_of(measured(replace(TINY, E=20)))
@@ -225,9 +246,74 @@ def test_no_two_labels_are_equal_where_only_some_names_differ():
     assert labels(TINY, TINY) == ["1", "2"]
 
 
+def test_a_setting_that_one_run_lacks_tells_it_apart():
+    personal = [
+        replace(TINY, learner=replace(TINY.learner, personal=one))
+        for one in (Personal(3), Personal(3, embedding_lr=0.5), Personal(3, embedding_lr=0.1))
+    ]
+    name = "learner.personal.embedding_lr"
+    assert labels(*personal) == [f"without {name}", f"{name}=0.5", f"{name}=0.1"]
+
+
+def test_strengths_of_a_correction_are_told_apart_beside_other_runs():
+    weak, strong = (replace(TINY, correction=Prox(mu=mu)) for mu in (0.1, 0.5))
+    assert labels(TINY, weak, strong) == ["", "correction.mu=0.1", "correction.mu=0.5"]
+
+
 def test_an_interval_of_a_single_seed_is_not_printed():
     assert str(interval(np.array([7.0]))) == "7.0"
     assert str(interval(np.array([6.0, 8.0]))).startswith("7.0 ± ")
+
+
+def timed(name, pace, **timing):
+    """A run whose seed k is at `pace` (k + 1) simulated seconds after each update."""
+    run = measured(replace(TINY, name=name, timing=Timing(**timing)))
+    run._rows += [
+        (seed, 0, when, str(agent), agent, "1.0", "learning", "clock", pace * (seed + 1) * when)
+        for seed in range(SEEDS)
+        for when in WHEN
+        for agent in range(AGENTS)
+    ]
+    return run
+
+
+def test_runs_that_all_have_a_clock_are_drawn_over_simulated_seconds():
+    runs = [timed("waits", 10.0, seconds=(1.0, 10.0)), timed("goes-on", 2.0, arrivals=1)]
+    report = RunReport(runs, RETURN)
+    # The mean over two seeds, which are at the pace and at twice the pace.
+    expected = [[0, 300, 900], [0, 60, 180]]
+    axes = report.figure().axes
+    assert {ax.get_xlabel() for ax in axes} == {"simulated seconds"}
+    for ax in axes:
+        assert [line.get_xdata().tolist() for line in ax.lines] == expected
+    chart = report._curves().charts[0]
+    assert "return against simulated seconds" in chart.described
+    stops = [stop[2] for stop in chart.hover["stops"]]
+    assert stops == [f"{x} simulated seconds" for x in (0, 60, 180, 300, 900)]
+    columns, rows = report.rows()
+    assert columns[-1] == "clock"
+    assert {(row[0], row[2], row[-1]) for row in rows} == {
+        (arm.label, when, f"{x}")
+        for arm, xs in zip(report.arms, expected, strict=True)
+        for when, x in zip(WHEN, xs, strict=True)
+    }
+
+
+def test_beside_a_run_without_a_clock_curves_are_drawn_over_updates():
+    report = RunReport([timed("waits", 10.0, spread=1.0), measured(ALONE)], RETURN)
+    for ax in report.figure().axes:
+        assert ax.get_xlabel() == "updates of each agent"
+        assert all(line.get_xdata().tolist() == list(WHEN) for line in ax.lines)
+    assert report.rows()[0] == ("arm", "split", "updates", "seed", "return")
+    assert report._curves().charts[0].hover["stops"][-1][2] == "60 updates"
+
+
+def test_a_run_that_stopped_after_its_last_evaluation_is_drawn_as_far_as_its_clock():
+    run = timed("waits", 10.0, spread=1.0)
+    run._rows.append((0, 0, 70, "0", 0, "1.0", "learning", "diverged", 70.0))
+    report = RunReport([run], RETURN)
+    assert report.arms[0].clock.tolist() == [0, 300, 900, 900]
+    assert "diverged" in report._curves().charts[0].described
 
 
 @pytest.mark.parametrize("width", [80, 60])

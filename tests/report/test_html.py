@@ -13,13 +13,16 @@ import scipy.stats
 
 from fedrl import FedrlError, Run
 from fedrl.cli.main import main
+from fedrl.experiment.timing import Timing
 from fedrl.progress import in_words
 from fedrl.report.arms import Arm
 from fedrl.report.html.baseline import matrix
 from fedrl.report.html.embeddings import main_directions
 from fedrl.report.html.numbers import bytes_as_words, short, ticks
 from fedrl.report.html.points import Point, colour, trend
+from fedrl.report.html.words import told
 from fedrl.report.showing import report_of, write_page
+from fedrl.strategies import Adam, ControlVariates, Median, Momentum, Prox
 from in_process import Federation
 from pages import (
     ALONE,
@@ -306,6 +309,52 @@ def test_an_adaptation_says_what_it_trains(personal, tmp_path):
     learner = replace(adapted.experiment.learner, trains="shared")
     untrained = made_up(replace(adapted.experiment, learner=learner), tmp_path)
     assert "embeddings were not trained" in Read(page_of([untrained])).sections["embeddings"]
+
+
+AVERAGING = (
+    "60 updates each; every 10 updates they average their networks (E = 10), 6 times in all. "
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({}, f"{AVERAGING}Every 20 updates the models play"),
+        (
+            {"correction": Prox(mu=0.5)},
+            f"{AVERAGING}Every local step is pulled towards the model that the server sent "
+            "(FedProx, μ = 0.5). Every 20",
+        ),
+        (
+            {"correction": ControlVariates(), "server_optimizer": Momentum(lr=0.5)},
+            f"{AVERAGING}In every local step an agent’s own drift is replaced by the average "
+            "agent’s (control variates, SCAFFOLD). The server does not take the result as its next "
+            "model, but a step towards it, with momentum (FedAvgM, step size 0.5). Every 20",
+        ),
+        (
+            {"aggregator": Median(), "server_optimizer": Adam()},
+            "they take the median of their networks (E = 10), 6 times in all. The server does not "
+            "take the result as its next model, but a step towards it, with Adam (FedAdam, step "
+            "size 0.01). Every 20",
+        ),
+        (
+            {"agents": 4, "timing": Timing(arrivals=2)},
+            "up to 60 updates each; after every 10 updates an agent offers its network to the "
+            "server, which waits for 2 arrivals and for nobody else; those that arrived average "
+            "what they have changed of their networks (E = 10), 6 times in all, and go on from the "
+            "newest model. A change counts (1 + s)^−0.5 where the model that the agent began with "
+            "is s rounds old. Every 20",
+        ),
+        (
+            {"timing": Timing(arrivals=1, staleness=0.0)},
+            "A change counts in full, however old the model that the agent began with. Every 20",
+        ),
+        ({"agents": 4, "participation": 0.5}, "up to 60 updates each; every 10 updates 2 of them"),
+        ({"timing": Timing(spread=1.0)}, AVERAGING),
+    ],
+)
+def test_a_run_is_told_with_all_parts_of_its_strategy(parts, words, tmp_path):
+    assert words in told(made_up(replace(TINY, **parts), tmp_path))
 
 
 def test_an_unfinished_run_says_how_far_it_is(personal, tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from fedrl import FedrlError
 from fedrl.cli.main import main
 from fedrl.experiment.toml import to_toml
 from fedrl.network.messages import Refusal
+from fedrl.report.table_report import TableReport
 from fedrl.report.table_runs import TableRun, open_run
 from fedrl.runs.run import Run
+from fedrl.strategies import ControlVariates, Prox, Yogi
 from fedrl.tabular.experiment import TabularExperiment
 from fedrl.tabular.families import WindyCliffs
 from in_process import Federation
@@ -87,6 +90,23 @@ def test_the_report_prints_the_objectives_and_writes_figure_numbers_and_page(
     text = html.read_text()
     for words in ("Objective by round", "agent 2", "windy-cliffs", "4 of 4 rounds", "64"):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({}, "(E = 3), 4 times in all. Shown"),
+        ({"correction": Prox()}, "(FedProx, μ = 0.1). Shown"),
+        ({"correction": ControlVariates()}, "(control variates, SCAFFOLD). Shown"),
+        ({"server_optimizer": Yogi()}, "with Yogi (FedYogi, step size 0.01). Shown"),
+    ],
+)
+def test_tables_are_told_with_all_parts_of_their_strategy(finished, parts, words):
+    run = TableRun(finished.path)
+    run.experiment = replace(EXPERIMENT, **parts)
+    (text,) = TableReport([run]).told()
+    assert "They learn for 12 updates each; every 3 updates they average their tables" in text
+    assert words in text
 
 
 def test_an_unfinished_training_is_reported_as_far_as_it_is(tmp_path, capsys):

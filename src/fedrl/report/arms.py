@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
+from fedrl.counting import count
 from fedrl.errors import FedrlError
 from fedrl.experiment.settings import Experiment
 from fedrl.experiment.toml import flat
@@ -17,6 +18,7 @@ from fedrl.files import Array
 from fedrl.runs import metrics
 from fedrl.runs.metrics import AVERAGE, HELD_OUT, RETURN, TRAIN
 from fedrl.runs.run import Run
+from fedrl.strategies.strategy import PLAIN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +48,8 @@ class Arm:
     """The rows of the metrics behind the curves, by split."""
     diverged: int = 0
     """Seeds in which something was not a finite number."""
+    clock: Array | None = None
+    """Simulated seconds at each evaluation, mean over seeds; None where there is no clock."""
 
     @property
     def shown(self) -> str:
@@ -84,7 +88,7 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
     """The arms that a run measures: one with communication; average and Baseline without."""
     rows = run.metrics()
     frame = rows[rows["metric"] == metric]
-    arm = partial(_arm, run=run, events=rows[rows["metric"] == metrics.DIVERGED])
+    arm = partial(_arm, run=run, rows=rows)
     if frame.empty:
         raise FedrlError(f"{run.path} has no results yet: `fedrl resume {run.path}` goes on")
     experiment = run.experiment
@@ -101,10 +105,18 @@ def arms_of(run: Run, metric: str = RETURN) -> list[Arm]:
         average[OWN] = in_own_environment(frame)
     if experiment.communicates:
         unit = "" if experiment.unit == "updates" else f" {experiment.unit}"
-        return [arm(f"{algorithm}, E = {int(experiment.E)}{unit}", frames=average)]
+        words = [f"{algorithm}, E = {int(experiment.E)}{unit}", *beside_averaging(experiment)]
+        return [arm(", ".join(words), frames=average)]
     local = {split: frame[~of_average & (frame["split"] == split)] for split in splits}
     local[OWN] = in_own_environment(frame)
     return [arm("E = ∞", frames=average), arm(BASELINE, frames=local)]
+
+
+def beside_averaging(experiment: Experiment) -> list[str]:
+    """What is not plain averaging in rounds that wait: parts of the strategy, arrivals."""
+    arrivals, parts = experiment.timing.arrivals, vars(experiment.strategy)
+    names = [x.name for part, x in parts.items() if type(x) is not type(getattr(PLAIN, part))]
+    return [*names, count(arrivals, "arrivals")] if arrivals else names
 
 
 def in_own_environment(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -128,12 +140,14 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
 
     def settings(places: Sequence[int]) -> list[str]:
         found = [flat(arms[i].experiment) for i in places]
-        differing = [
-            name
-            for name in found[0]
-            if all(name in one for one in found) and len({one[name] for one in found}) > 1
+        names = dict.fromkeys(name for one in found for name in one)
+        # What an arm lacks is a difference, too.
+        differing = [name for name in names if len({one.get(name) for one in found}) > 1]
+        return [
+            ", ".join(f"{name}={one[name]}" for name in differing if name in one)
+            or f"without {', '.join(differing)}"
+            for one in found
         ]
-        return [", ".join(f"{name}={one[name]}" for name in differing) for one in found]
 
     labels: list[tuple[str, ...]] = [(arm.label,) for arm in arms]
     for distinction in (
@@ -154,8 +168,10 @@ def told_apart(arms: Sequence[Arm]) -> list[Arm]:
     ]
 
 
-def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", events: "pd.DataFrame") -> Arm:
-    """An arm from the rows of its splits; `events` are the divergences of the run."""
+def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", rows: "pd.DataFrame") -> Arm:
+    """An arm from the rows of its splits; `rows` are all of the run."""
+    events = rows[rows["metric"] == metrics.DIVERGED]
+    clock = rows[rows["metric"] == metrics.CLOCK].groupby("updates")["value"].mean()
     # Nobody plays the average of a personalised federation over a network in training environments.
     frames = {split: frame for split, frame in frames.items() if len(frame)}
     curves = {
@@ -170,9 +186,18 @@ def _arm(label: str, *, run: Run, frames: "dict[str, pd.DataFrame]", events: "pd
     updates = curves[OWN].columns.to_numpy()
     thetas = thetas_of(frames[OWN]).astype(str)
     values = {split: curve.to_numpy() for split, curve in curves.items()}
-    return Arm(
-        label, run.experiment, updates, values, tuple(thetas), run.path.name, frames, len(diverged)
-    )
+    about = (values, tuple(thetas), run.path.name, frames, len(diverged))
+    # Where a run stopped, nobody looked at the clock.
+    seconds = None if clock.empty else clock.reindex(updates).ffill().to_numpy()
+    return Arm(label, run.experiment, updates, *about, seconds)
+
+
+def along(arms: Sequence[Arm]) -> tuple[str, list[Array]]:
+    """What curves are drawn over, and where: simulated seconds if all arms have a clock."""
+    clocks = [arm.clock for arm in arms if arm.clock is not None]
+    if len(clocks) == len(arms):
+        return "simulated seconds", clocks
+    return f"{arms[0].experiment.unit} of each agent", [arm.updates for arm in arms]
 
 
 def strict_mean(frame: "pd.DataFrame", by: list[str]) -> "pd.Series[float]":

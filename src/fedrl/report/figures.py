@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from fedrl.files import Array, write_atomically
-from fedrl.report.arms import Arm
+from fedrl.report.arms import Arm, along
 
 # Readable in print and for colour-blind readers (Okabe and Ito), in the order we use them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -65,14 +65,15 @@ def mean_and_band(arm: Arm, split: str) -> tuple[Array, Array]:
 
 def draw_curves(ax: Axes, arms: Sequence[Arm], split: str) -> None:
     """Return against training: for each arm the mean over seeds, and a band of standard errors."""
-    for number, arm in enumerate(arms):
+    label, places = along(arms)
+    for number, (arm, x) in enumerate(zip(arms, places, strict=True)):
         colour = COLOURS[number % len(COLOURS)]
         line = LINES[number // len(COLOURS) % len(LINES)]
         mean, band = mean_and_band(arm, split)
-        ax.plot(arm.updates, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.shown)
+        ax.plot(x, mean, color=colour, linestyle=line, linewidth=1.3, label=arm.shown)
         if len(arm.curves[split]) > 1:
-            ax.fill_between(arm.updates, mean - band, mean + band, color=colour, alpha=0.15)
-    ax.set_xlabel(f"{arms[0].experiment.unit} of each agent")
+            ax.fill_between(x, mean - band, mean + band, color=colour, alpha=0.15)
+    ax.set_xlabel(label)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k: six digits run into each other
     tidy(ax)
 

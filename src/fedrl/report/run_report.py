@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedrl.counting import count
 from fedrl.network.record import missed_in_words, read_missed
-from fedrl.report.arms import OWN, SPLITS, differences, final, interval, side_by_side
+from fedrl.report.arms import OWN, SPLITS, along, differences, final, interval, side_by_side
 from fedrl.report.figures import BAND, COLUMNS, draw_curves, mean_and_band, panels, rows
 from fedrl.report.html.baseline import baseline_matrices
 from fedrl.report.html.costs import costs_section
@@ -23,7 +23,7 @@ from fedrl.report.html.numbers import as_words, decimal
 from fedrl.report.html.section import Card, Section, Table, style_of
 from fedrl.report.html.words import PLACES, told
 from fedrl.report.tables import table
-from fedrl.runs.metrics import RETURN
+from fedrl.runs.metrics import CLOCK, RETURN
 from fedrl.runs.run import Run
 
 # Of a legend, about.
@@ -90,8 +90,16 @@ class RunReport:
         return table(columns, rows, left=(0, 1), title=title, box=SIMPLE, padding=(0, 1, 0, 0))
 
     def rows(self) -> tuple[Sequence[str], list[list[object]]]:
-        """Columns and rows of the CSV file."""
-        return (*COLUMNS, self.metric), rows(self.arms, self.splits)
+        """Columns and rows of the CSV file; the last column is the clock, if that is drawn over."""
+        columns, found = (*COLUMNS, self.metric), rows(self.arms, self.splits)
+        if any(arm.clock is None for arm in self.arms):
+            return columns, found
+        at: dict[object, float] = {
+            (arm.label, when): x
+            for arm, seconds in zip(self.arms, along(self.arms)[1], strict=True)
+            for when, x in zip(arm.updates, seconds, strict=True)
+        }
+        return (*columns, CLOCK), [[*row, f"{at[row[0], row[2]]:.6g}"] for row in found]
 
     def figure(self) -> Figure:
         """Return against training for each split: the mean, and a band of standard errors."""
@@ -137,17 +145,18 @@ class RunReport:
 
     def _curves(self) -> Section:
         """A chart for each split."""
-        arms = list(zip(self.arms, self.styles, strict=True))
+        label, places = along(self.arms)
+        arms = list(zip(self.arms, self.styles, places, strict=True))
         panels = [
             (
                 PLACES[split].capitalize(),
-                [Line(arm.shown, x, arm.updates, *mean_and_band(arm, split)) for arm, x in arms],
+                [Line(arm.shown, of, x, *mean_and_band(arm, split)) for arm, of, x in arms],
             )
             for split in self.splits
         ]
         words = f"Mean over seeds; the bands are {BAND} standard errors to each side."
-        labels = f"{self.unit} of each agent", self.said
-        return curves_section("Learning curves", words, panels, labels, self.unit)
+        unit = label.removesuffix(" of each agent")
+        return curves_section("Learning curves", words, panels, (label, self.said), unit)
 
     def _results(self) -> Section:
         """Tables of the ends and of the differences."""

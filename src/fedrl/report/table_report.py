@@ -16,6 +16,7 @@ from fedrl.report.figures import COLOURS, panels, tidy
 from fedrl.report.html.costs import costs_section
 from fedrl.report.html.lines import Line, curves_section
 from fedrl.report.html.section import Card, Section, Table, style_of
+from fedrl.report.html.words import on_one_line
 from fedrl.report.table_runs import AVERAGE, OBJECTIVE, TableRun
 from fedrl.report.tables import table
 
@@ -77,8 +78,8 @@ class TableReport:
         return [
             f"{count(it.agents, 'agents')} with {type(it.learner).__name__}, each in an "
             f"environment of its own from the family {it.family.name}, whose dynamics it knows. "
-            f"Every {count(it.E, 'updates')} they average their tables (E = {it.E}), "
-            f"{count(it.rounds, 'times')} in all. Shown: {_how_far(run)}."
+            f"{on_one_line('learning.txt.j2', experiment=it, unit='updates', things='tables')} "
+            f"Shown: {_how_far(run)}."
             for run in self.runs
             for it in [run.experiment]
         ]

@@ -88,6 +88,6 @@ def _hover(lines: Sequence[Line], axes: Axes, unit: str) -> dict[str, object]:
             for number, line in enumerate(lines)
             for i in np.flatnonzero(line.x == x).tolist()
         ]
-        stops.append([round(axes.x(x), 1), None, f"{x:,.0f} {unit}", rows])
+        stops.append([round(axes.x(x), 1), None, f"{round(x, 2):,.12g} {unit}", rows])
     names = [[line.style, line.label] for line in lines]
     return {"names": names, "span": [axes.y.end, axes.y.start], "stops": stops}

@@ -41,11 +41,16 @@ def _with_code(text: str) -> Markup:
 def told(run: Run) -> str:
     """A run, told to somebody who has not seen its settings; how far it is, if not finished."""
     experiment = run.experiment
-    text = filled(
+    return on_one_line(
         "told.txt.j2",
         experiment=experiment,
+        unit=experiment.unit,
         given=(run.path / START).exists(),
         missed=missed_in_words(read_missed(run.path), experiment.rounds),
         done=None if run.finished else int(run.metrics()["updates"].max()),
     )
-    return " ".join(text.split())
+
+
+def on_one_line(template: str, **values: object) -> str:
+    """A template with its values, whose white space does not count."""
+    return " ".join(filled(template, **values).split())
