@@ -10,6 +10,7 @@ from benchmarks import regression, regression_kernels
 from benchmarks.regression import ATTEMPTS, RATIO, Found
 from benchmarks.regression_measure import counts, instructions, ratio, size
 
+from fedrl.engine.local_engine import LocalEngine
 from fedrl.learners.dqn import DQN
 
 HERE = {"jax": "1.0", "numpy": "2.0", "processor": "some"}
@@ -199,9 +200,9 @@ class GoesThroughAll(DQN):
 class Twice(DQN):
     """Learns from every batch two times."""
 
-    def update(self, learned, batch, draws, updates):
-        learned, _ = super().update(learned, batch, draws, updates)
-        return super().update(learned, batch, draws, updates)
+    def update(self, learned, batch, draws, updates, correct=None):
+        learned, _ = super().update(learned, batch, draws, updates, correct)
+        return super().update(learned, batch, draws, updates, correct)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,8 @@ def dqn():
 
 
 def worsened(learner):
-    engine = replace(regression_kernels.ENGINE, learner=learner(hidden=(128,), batch=16))
+    experiment = regression_kernels.ENGINE.experiment
+    engine = LocalEngine(replace(experiment, learner=learner(hidden=(128,), batch=16)))
     return costs(regression_kernels.dqn(engine).compiled)
 
 

@@ -84,16 +84,17 @@ VALID = {
     "learner.personal.head": st.booleans(),
     "learner.personal.normalisation": st.booleans(),
     "agents": counts,
-    # What goes with other settings only: test_participation.py, test_aggregate.py, test_timing.py.
+    # What goes with other settings only: test_participation.py, test_aggregate.py and
+    # test_simulated_time.py.
     "participation": st.just(1.0),
     "timing.arrivals": st.just(0),
+    "timing.staleness": st.just(0.5),
     "timing.seconds": st.just(()),
     "aggregator.weights": st.just(()),
     "held_out": st.integers(0, 10**6),
     "E": st.one_of(st.just(inf), st.integers(1, 10), st.integers(1, 10).map(float)),
     "unit": st.sampled_from(["updates", "episodes"]),
     "updates": st.integers(10, 1000),
-    "timing.staleness": st.floats(0, 100),
     "timing.spread": st.floats(0, 10),
     "timing.jitter": st.floats(0, 10),
     "survives.replay": st.booleans(),
@@ -330,8 +331,11 @@ OTHER_OF_ROBOTS = OTHER | {
 def test_the_digest_changes_with_every_setting(family):
     paths = set(VALID | OF_FAMILY[family])
     other = OTHER if family in ("cartpoles", "acrobots") else OTHER_OF_ROBOTS
-    # Only with models of their own can these be evaluated alone.
-    needed = {"evaluation.where": {"E": inf, "seed": 5}}
+    # Only with models of their own can these be evaluated alone, and only late offers be stale.
+    needed = {
+        "evaluation.where": {"E": inf, "seed": 5},
+        "timing.staleness": {"timing.arrivals": 1},
+    }
     digests = [build({path: other[path]} | needed.get(path, {}), family).digest for path in paths]
     digests += [build({}, name).digest for name in FAMILIES]
     assert len(set(digests)) == len(paths) + len(FAMILIES)

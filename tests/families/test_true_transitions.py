@@ -210,7 +210,7 @@ def test_an_agent_of_a_federation_learns_from_what_has_happened(log, tmp_path, c
     for number, agent in federation.transport.agents.items():
         rows = rows_of(agent._state, 0)
         assert len(rows) >= LEARNER.learning_starts
-        (theta,) = agent._client._theta[0]
+        (theta,) = agent._client.theta[0]
         assert set(rows) <= set(map(tuple, happened(log, theta)))
         assert number < 3
     in_another_process()
@@ -222,7 +222,7 @@ def test_an_agent_of_a_federation_that_is_started_again_begins_a_new_episode(log
         state = client.begin(None)
         for _ in range(3):
             state = client.work(state, 3, 0, 1.0)
-            check(state, client._theta, log, nothing_else=False)
+            check(state, client.theta, log, nothing_else=False)
             in_another_process()
             state = client.restore([np.asarray(leaf) for leaf in jax.tree.leaves(state)])
             state = client.receive(state, Broadcast(client.offer(state).model), True)

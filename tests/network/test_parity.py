@@ -204,7 +204,7 @@ def test_exact_qavg_is_that_of_the_local_engine_with_its_decay(tmp_path):
     federation = Federation(CLIFFS, tmp_path).run()
     with np.load(federation.path / "models.npz") as arrays:
         table = arrays["table"]
-    np.testing.assert_allclose(table, local.table[0], rtol=1e-12)
+    np.testing.assert_allclose(table, local.shared[0], rtol=1e-12)
     assert np.abs(table - federation.first["table"]).max() > 10
     # Plateaus were met: in both, or the tables would differ.
     scales = [x.instruction.scale for x in federation.transport.exchanges if x.agent == 0]

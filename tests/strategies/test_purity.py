@@ -171,4 +171,4 @@ class Pure(Mean):
 def test_a_part_that_only_reads_is_not_accused():
     plain = TabularExperiment("cliffs", WindyCliffs(), E=3, updates=9, lr=0.5)
     one, other = replace(plain, aggregator=Pure()).run(), plain.run()
-    np.testing.assert_array_equal(one.table, other.table)
+    np.testing.assert_array_equal(one.shared, other.shared)

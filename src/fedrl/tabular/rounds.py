@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedrl.strategies.aggregators import Communication
+from fedrl.strategies.aggregators import Communication, Mean
 from fedrl.strategies.corrections import Broadcast, Correction, NoCorrection, Offer, Step
 from fedrl.strategies.purity import hiding_nothing
 from fedrl.strategies.strategy import ALL, ServerState, Strategy
@@ -127,23 +127,23 @@ def communicate(
 ) -> Round:
     """The server's step on what the agents offer, and what they receive; `keys` are its own."""
     everybody, aggregator = jnp.arange(agents), strategy.aggregator
+    # A mean is one of all replicates at once; `vmap` would transpose them twice.
+    at_once = type(aggregator) is Mean
 
-    def aggregated(offers: Any, communication: Communication) -> Any:
-        return offers if aggregator.linear else aggregator.apply(offers, communication)
+    def aggregate(offers: Any, communication: Communication) -> Any:
+        return offers if at_once else aggregator.apply(offers, communication)
 
     def serve(server: ServerState, offers: Offer, key: jax.Array) -> ServerState:
         key = jax.random.fold_in(key, server.rounds)
         communication = Communication(server.sent.model, everybody, key)
-        return strategy.step(server, offers, communication, aggregate=aggregated)
+        return strategy.step(server, offers, communication, aggregate=aggregate)
 
     def agents_first(x: jax.Array) -> jax.Array:
         return jnp.moveaxis(agents_and_replicates(x, agents), -2, 0)
 
     offers: Offer = jax.tree.map(agents_first, offer(strategy.correction, at))
-    if aggregator.linear:
-        # A weighted sum is one of all replicates at once; `vmap` would transpose them twice.
-        with hiding_nothing(aggregator):
-            offers = aggregator.apply(offers, Communication(at.server.sent.model, everybody, keys))
+    if at_once:
+        offers = aggregator.apply(offers, Communication(at.server.sent.model, everybody, keys))
     server = jax.vmap(serve, in_axes=(-1, -1, 0), out_axes=-1)(at.server, offers, keys)
     if not strategy.averages:
         sent = server.sent._replace(model=learner.nearest(server.sent.model))
