@@ -334,7 +334,7 @@ def test_the_table_is_that_of_all_agents_in_one_program(training):
     assert training.status()["lost"] == []
     expected = EXPERIMENT.run()
     table = training.model()["table"]
-    np.testing.assert_allclose(table, expected.table[0], rtol=1e-12)
+    np.testing.assert_allclose(table, expected.shared[0], rtol=1e-12)
 
 
 def test_an_agent_runs_no_code_that_a_server_ships(training):
