@@ -153,7 +153,7 @@ def test_drawn_cliffs_are_given_cliffs(rounds):
         iterations=8 if rounds is None else 4,
         **common,
     )
-    for name in ("shared", "policy", "objective", "evaluation", "iterations"):
+    for name in ("shared", "policy", "objective", "evaluation", "iterations", "baseline"):
         np.testing.assert_allclose(getattr(drawn, name), getattr(given, name), rtol=1e-9)
 
 

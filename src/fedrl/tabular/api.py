@@ -159,7 +159,8 @@ def run_drawn(
     """Learn in environments of a family, which are drawn when it is their turn.
 
     The same as `run` on what `family.task(agents=..., kappa=..., ...)` draws, for any number of
-    seeds: never are all of them in memory. The other arguments are those of `run`, but for
+    seeds: never are all of them in memory. Number `first_seed` + i begins with the table of that
+    number, and not, as in `run`, of number i. The other arguments are those of `run`, but for
     `rounds`: stop after so many. With `kappa`, `Result.evaluation` is in the environment that the
     others are noisy copies of.
     """
@@ -200,6 +201,8 @@ def _carried_out(
     if isinf(schedule.E):
         strategy.check_without_communication()
     trained = work(schedule, strategy)
+    # At E = inf every update is a round.
+    alone = replace(schedule, E=inf, most_rounds=int(schedule.recorded_at[-1]))
     if not seed_axis:
         trained = jax.tree.map(lambda x: x[0], trained)
     return Result(
@@ -209,7 +212,7 @@ def _carried_out(
         evaluation=trained.evaluation,
         iterations=schedule.recorded_at,
         algorithm=learner,
-        _independent=partial(work, replace(schedule, E=inf), with_baseline=True),
+        _independent=partial(work, alone, with_baseline=True),
     )
 
 
